@@ -63,6 +63,25 @@ func TestSeedsWithTemplates(t *testing.T) {
 	report(t, to-from+1, sum, time.Since(start))
 }
 
+// The workers of a pool are changed in place: the pool changes in the middle of a rollout and is changed back, answers are
+// lost, changes land minutes later, others change workers or undo the changes, and processes die. No change or deletion
+// leaves fewer workers available than the pool allows, no worker goes back to an older generation of the pool, and in the
+// end all workers are as the pool wants them.
+func TestSeedsWithUpdates(t *testing.T) {
+	t.Parallel()
+	from, to := asked(t)
+	if *story != "" || from >= chaos.Templates {
+		return // TestSeeds plays the given story, or this seed
+	}
+	start := time.Now()
+	var sum chaos.Report
+	for seed := from; seed <= to; seed++ {
+		sum.Add(play(t, chaos.Updates+seed))
+	}
+	assert.NotZero(t, sum.Faults["update-pool"])
+	report(t, to-from+1, sum, time.Since(start))
+}
+
 // tellings is the maximum number of seeds with which each scene is played.
 const tellings = 12
 

@@ -4,7 +4,11 @@
 package chaos
 
 import (
+	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/sim/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -45,4 +49,49 @@ func (r *run) inCut(call replicastest.Call) (replicastest.Fault, bool) {
 		return replicastest.Fault{Before: err}, true
 	}
 	return replicastest.Fault{}, false
+}
+
+// A limbo is a fault that affects the next creation. The creation times out and takes effect late.
+// The new pod is then deleted immediately. The controller might see neither the pod nor its
+// deletion for a long time. Meanwhile, the controller retries the creation with the same name, and
+// so creates a second pod of this name. Events of the first pod then arrive while the controller
+// waits for the second pod.
+type limbo struct {
+	left int           // number of creations that will still fail, including the first one
+	late time.Duration // delay after which the first creation takes effect
+	sent bool          // the first creation was sent
+}
+
+// inLimbo returns the fault for a call. If the limbo does not affect the call, the second result is
+// false.
+func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
+	l := &r.limbo
+	if l.left == 0 || call.Verb != "create" {
+		return replicastest.Fault{}, false
+	}
+	l.left--
+	r.report.Faults["failed calls"]++
+	if l.sent {
+		return replicastest.Fault{Before: failure.ServiceUnavailable.Of(call)}, true
+	}
+	l.sent = true
+	r.reaper = &reaper{r, call.NamespacedName, r.Clock.Now().Add(l.late + time.Millisecond)}
+	r.world.Parts = append(slices.Clone(r.world.Parts), r.reaper)
+	return replicastest.Fault{Before: failure.Timeout.Of(call), Late: l.late}, true
+}
+
+// A reaper deletes a pod at a given time.
+type reaper struct {
+	*run
+	types.NamespacedName
+	at time.Time
+}
+
+// Due returns the time of the deletion, and whether the deletion is still pending.
+func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
+
+// Step deletes the pod, if it exists.
+func (r *reaper) Step() {
+	r.reaper = nil
+	_, _ = r.DeleteChild(r.ctx, r.Namespace, r.Name, *metav1.NewDeleteOptions(0))
 }

@@ -104,6 +104,15 @@ func ofPools() map[string]kind {
 		"template-pool": {0, func(r *run, op Op) error {
 			return r.ofPool(func(p *pools) error { defer r.show(); p.template.change(op); return nil })
 		}},
+		"update-pool": {0, func(r *run, op Op) error {
+			return r.ofPool(func(p *pools) error {
+				if p.updates == nil {
+					return nil
+				}
+				defer r.show()
+				return p.updates.change(op)
+			})
+		}},
 		"pool-user": {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
 	}
 }

@@ -227,6 +227,33 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
+// The judges of changes in place notice a controller that takes too many workers, puts a worker back to an older generation
+// of its pool, or patches without end. Without the defect, the same story breaks no rule.
+func TestPlantedUpdatesAreNoticed(t *testing.T) {
+	t.Parallel()
+	const rollout = "scale-pool 4 0 0s; run 0 0 20s; update-pool 0 1 0s; run 0 0 2m"
+	for name, tc := range map[string]struct {
+		plant chaos.Plant
+		story string
+		want  string
+	}{
+		"a changed worker is ready at once":     {chaos.ReadyAtOnce, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
+		"the limit is forgotten":                {chaos.NoLimit, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
+		"each pass changes all workers":         {chaos.Impatient, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
+		"a late patch meets a newer worker":     {chaos.Unversioned, "scale-pool 1 0 0s; run 0 0 20s; pool-calls 6 0 1s; update-pool 0 1 0s; run 0 0 10s; update-pool 0 2 0s; run 0 0 2m", "is changed back to generation"},
+		"an old pool is taken for the live one": {chaos.OldOwner, "scale-pool 2 0 0s; run 0 0 20s; update-pool 0 7 0s; run 0 0 3m; update-pool 10 3 8s; run 0 0 2m", "is changed back to generation"},
+		"a webhook is not heeded":               {chaos.Impatient, "scale-pool 1 0 0s; run 0 0 20s; update-pool 6 1 1m; update-pool 0 1 0s; update-pool 1 0 1m; run 0 0 20m", "times in an hour"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			story, err := chaos.Parse(tc.story)
+			require.NoError(t, err)
+			require.NoError(t, chaos.RunPlanted(chaos.Updates+5, story, chaos.Nothing).Err)
+			require.ErrorContains(t, chaos.RunPlanted(chaos.Updates+5, story, tc.plant).Err, tc.want)
+		})
+	}
+}
+
 // saying returns a patch that sets one field of a status.
 func saying(field string, n int32) selector.Patch {
 	return selector.Patch{Type: types.MergePatchType, Data: fmt.Appendf(nil, `{"status":{%q:%d}}`, field, n)}

@@ -30,8 +30,15 @@ import (
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	Spec   struct{ Replicas int32 }
-	Status struct{ Replicas, Ready int32 }
+	Spec   poolSpec
+	Status poolStatus
+}
+
+type poolStatus struct{ Replicas, Ready, Updated int32 }
+
+type poolSpec struct {
+	Replicas      int32
+	Content, Note string // of each worker, in shapes with updates
 }
 
 func (p *pool) DeepCopy() *pool {
@@ -43,9 +50,15 @@ func (p *pool) DeepCopy() *pool {
 func (p *pool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
 
 type worker struct {
-	metav1.TypeMeta
-	metav1.ObjectMeta
-	Status struct{ Ready, Ended bool }
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct{ Content string }
+	Status            workerStatus
+}
+
+type workerStatus struct {
+	Ready, Ended bool
+	Observed     int64 // the generation that the worker runs
 }
 
 func (w *worker) DeepCopy() *worker {
@@ -56,7 +69,8 @@ func (w *worker) DeepCopy() *worker {
 
 func (w *worker) DeepCopyObject() runtime.Object { return w.DeepCopy() }
 
-func isReady(w *worker) bool { return w.Status.Ready }
+// isReady reports whether a worker is ready and runs its newest spec.
+func isReady(w *worker) bool { return w.Status.Ready && w.Status.Observed == w.Generation }
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
@@ -84,7 +98,7 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 			return spec, nil
 		},
 		Status: func(p *pool, o controller.Outcome[*worker]) error {
-			p.Status.Replicas, p.Status.Ready = o.Counts.Replicas, o.Counts.Ready
+			p.Status.Replicas, p.Status.Ready, p.Status.Updated = o.Counts.Replicas, o.Counts.Ready, o.Updated
 			return nil
 		},
 	}
@@ -102,12 +116,12 @@ type pools struct {
 	orphans    int32 // number of orphans ever created; the pool might create workers before it sees and adopts these orphans
 	author     author
 	template   *template // nil if the shape has no templates
+	updates    *updates  // nil if the shape has no updates
 	err        error
 }
 
 // An author simulates an operator that sets Kind.Prepare. Prepare first cordons a worker that must be
-// deleted, and allows the deletion a second later. If a cordoned worker no longer has to be deleted,
-// Prepare lifts the cordon. In some passes, Prepare fails, panics or postpones everything.
+// deleted or changed, and allows that a second later. If it need not be any more, Prepare lifts the cordon. In some passes, Prepare fails, panics or postpones everything.
 type author struct {
 	turn     int
 	isCalm   bool
@@ -124,19 +138,21 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 		case 5:
 			panic(errAuthor)
 		case 7:
-			step.Create, step.Delete, step.RequeueAfter = nil, nil, time.Second
+			step.Create, step.Delete, step.Update, step.RequeueAfter = nil, nil, nil, time.Second
 			return nil
 		}
 	}
 	going := sets.New[types.UID]()
-	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool {
-		going.Insert(d.Object.UID)
-		if a.cordoned[d.Object.UID] {
+	waits := func(w *worker) bool {
+		going.Insert(w.UID)
+		if a.cordoned[w.UID] {
 			return false
 		}
-		a.cordoned[d.Object.UID], step.RequeueAfter = true, time.Second
+		a.cordoned[w.UID], step.RequeueAfter = true, time.Second
 		return true
-	})
+	}
+	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool { return waits(d.Object) })
+	step.Update = slices.DeleteFunc(step.Update, func(c replicas.Change[*worker]) bool { return !c.Free && waits(c.Object) })
 	for _, w := range step.Active {
 		if step.Later == 0 && !going.Has(w.UID) {
 			delete(a.cordoned, w.UID)
@@ -145,7 +161,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 	return nil
 }
 
-func newPools(clock *replicastest.Clock, shape shape) *pools {
+func newPools(clock *replicastest.Clock, shape shape, seed uint64) *pools {
 	p := &pools{shape: shape, author: author{cordoned: map[types.UID]bool{}}}
 	kind := poolKind(shape.slots, shape.discards)
 	kind.Prepare = p.author.prepare
@@ -153,28 +169,46 @@ func newPools(clock *replicastest.Clock, shape shape) *pools {
 		p.template = &template{pools: p, clock: clock, cached: "a", live: "a", lag: lag}
 		kind = p.template.of(kind)
 	}
+	if shape.updates {
+		p.updates = newUpdates(p, clock, seed)
+		kind = p.updates.of(kind)
+	}
 	var err error
 	if p.Cluster, err = replicastest.NewCluster(kind, replicastest.Options{Clock: clock, Counting: true}); err != nil {
 		panic(err)
 	}
-	p.Ready = func(w *worker) { w.Status.Ready = !w.Status.Ended }
+	p.Ready = func(w *worker) { w.Status.Ready, w.Status.Observed = !w.Status.Ended, w.Generation }
 	p.Changed = p.changed
 	p.start()
-	if _, err := p.CreateOwner(context.Background(), &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}}); err != nil {
+	if _, err := p.CreateOwner(context.Background(), &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}, Spec: poolSpec{Content: "a"}}); err != nil {
 		panic(err)
 	}
 	return p
 }
 
+func (p *pools) newController() *replicastest.Controller[*pool, *worker] {
+	c := p.NewController()
+	c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
+	c.RememberWrites = p.shape.versions
+	return c
+}
+
+// restart starts a new controller in place of the old one.
+func (p *pools) restart() {
+	p.controller.View.Stop()
+	p.start()
+}
+
 // start starts a new controller with empty caches.
 func (p *pools) start() {
-	p.controller = p.NewController()
-	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
-	p.controller.RememberWrites = p.shape.versions
+	p.controller = p.newController()
 	p.inside = inside.Of[*inside.Controller[controller.Pass[*pool, *worker], *worker]](p.controller)
 	p.inside.Scaling = p.scaling
 	if p.template != nil {
 		p.controller.Client.Done = func(call replicastest.Call, _ error) { p.template.called(call) }
+	}
+	if p.updates != nil {
+		p.updates.begin()
 	}
 }
 
@@ -183,7 +217,10 @@ func (p *pools) start() {
 // slots, each new worker of the pool must also be in a slot that was wanted at some time.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
-	if !is || p.err != nil {
+	if was, wasWorker := before.(*worker); p.updates != nil && (is || wasWorker) {
+		p.err = cmp.Or(p.err, p.updates.landed(was, w))
+	}
+	if !is || p.err != nil || p.updates != nil && p.updates.shared {
 		return
 	}
 	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
@@ -222,10 +259,19 @@ func (p *pools) scaling(owned []*worker) {
 			p.err = fmt.Errorf("chaos: worker %s is deleted, but Prepare has not allowed its deletion", v.Object.Name)
 		}
 	}
+	for _, c := range pass.Scale.Update {
+		if !c.Free && !p.author.cordoned[c.Object.UID] {
+			p.err = fmt.Errorf("chaos: worker %s is changed, but Prepare has not allowed its change", c.Object.Name)
+		}
+	}
 	for _, v := range pass.Scale.Discard {
 		if !hasEnded(v.Object) {
 			p.err = fmt.Errorf("chaos: worker %s is discarded, but has not ended", v.Object.Name)
 		}
+	}
+	if p.updates != nil {
+		p.updates.sets(pass)
+		return
 	}
 	if p.template != nil {
 		p.err = cmp.Or(p.err, p.template.judge(owned, pass.Scale, int(pass.Owner.Spec.Replicas)))
@@ -292,8 +338,7 @@ func (p *pools) user(op Op) error {
 		return err
 	case 1:
 		if p.shape.slots { // if workers had no slots, the new process would not know about creations in flight
-			p.controller.View.Stop()
-			p.start()
+			p.restart()
 		}
 	case 2: // another object takes a name that may belong to a slot
 		_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", op.M), Labels: squatter()}})
@@ -316,6 +361,10 @@ func squatter() map[string]string { return map[string]string{"app": "other"} }
 // fails injects errors into some calls of the pool's controller. Depending on op.N, a failed call
 // has no effect, takes effect immediately, or takes effect later.
 func (p *pools) fails(op Op) {
+	if p.updates != nil && op.For/time.Millisecond%2 == 0 {
+		p.updates.fails(op)
+		return
+	}
 	lost := failure.Lost()
 	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
 	if op.N%3 == 1 {
@@ -352,6 +401,7 @@ func (p *pools) calm() {
 	}
 	p.author.isCalm = true
 	p.template.calm()
+	p.updates.calm()
 	p.controller.Client.Fail()
 	p.controller.View.ChildWatch.Lag = lag
 	p.controller.View.ChildWatch.Relist()
@@ -362,6 +412,11 @@ func (p *pools) settled() error {
 	is, err := p.GetOwner(context.Background(), namespace, "pool")
 	if err != nil || p.err != nil {
 		return errors.Join(err, p.err)
+	}
+	if p.updates != nil {
+		if err := p.updates.settled(is); err != nil {
+			return err
+		}
 	}
 	n, all, slots := len(p.owned()), len(p.Children(namespace)), p.slots(p.wanted)
 	if p.shape.slots { // orphans in unwanted slots are not adopted
@@ -381,7 +436,7 @@ func (p *pools) settled() error {
 			return fmt.Errorf("chaos: worker %s of the pool stays, but Prepare has not lifted its cordon", w.Name)
 		}
 	}
-	if n != int(p.wanted) || all != n || is.Status.Replicas != p.wanted || is.Status.Ready != p.wanted {
+	if n != int(p.wanted) || all != n || is.Status != (poolStatus{p.wanted, p.wanted, p.wanted}) {
 		return fmt.Errorf("chaos: the pool wants %d workers, owns %d of the %d that exist, and its status is %v", p.wanted, n, all, is.Status)
 	}
 	return nil

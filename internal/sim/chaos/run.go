@@ -70,7 +70,7 @@ func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) 
 // RunSpoiled is like Run, but calls the function spoil with each new controller. The function may
 // change the controller.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
-	return newRun(seed, spoil).tell(story)
+	return newRun(seed, shapeOf(seed), spoil).tell(story)
 }
 
 // tell plays a story to its end.
@@ -78,6 +78,9 @@ func (r *run) tell(story Story) Report {
 	err := r.play(story)
 	if err == nil {
 		err = r.settle()
+	}
+	if r.shape.updates {
+		maps.Copy(r.report.Faults, r.pools.updates.seen)
 	}
 	r.report.Known, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Most(), err
 	return r.report
@@ -121,8 +124,7 @@ type run struct {
 	random      *rand.Rand
 }
 
-func newRun(seed uint64, spoil func(*podController)) *run {
-	shape := shapeOf(seed)
+func newRun(seed uint64, shape shape, spoil func(*podController)) *run {
 	cluster := shape.cluster(seed)
 	r := &run{
 		PodCluster: cluster,
@@ -147,7 +149,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 		r.elsewhere = newElsewhere(cluster)
 	}
 	if shape.pools {
-		r.pools = newPools(cluster.Clock, shape)
+		r.pools = newPools(cluster.Clock, shape, seed)
 	}
 	r.restart(0)
 	return r
@@ -155,8 +157,14 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 
 // err returns the first failure so far. Call err only between two steps.
 func (r *run) err() error {
-	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
+	if err := r.checker.Awake(r.shape.owners()); err != nil {
 		return err
+	}
+	if r.pools != nil && r.pools.err != nil {
+		return r.pools.err
+	}
+	if r.elsewhere == nil {
+		return nil
 	}
 	return r.elsewhere.checker.Awake(namespace)
 }
@@ -207,6 +215,11 @@ func (r *run) hours(d time.Duration) error {
 func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
 	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
+		if r.pools != nil && r.pools.inside.Passing != nil {
+			r.pools.restart()
+			r.show()
+			continue
+		}
 		r.restart(r.dead())
 	}
 	if r.report.Steps > mostSteps {
@@ -296,6 +309,9 @@ func (r *run) show() {
 		r.world.Parts = append(r.world.Parts, r.pools.Cluster, r.pools.controller)
 		if r.shape.templates {
 			r.world.Parts = append(r.world.Parts, r.pools.template)
+		}
+		if r.shape.updates {
+			r.world.Parts = append(r.world.Parts, r.pools.updates)
 		}
 	}
 	if r.restless != nil {
@@ -594,12 +610,15 @@ func (r *run) wait() error {
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
-	version, calls := inside.Of[inside.Cluster](r.PodCluster).Version(), r.checker.Calls()
+	version, calls, poolVersion := inside.Of[inside.Cluster](r.PodCluster).Version(), r.checker.Calls(), r.poolVersion()
 	if err := r.pass(calm); err != nil {
 		return err
 	}
 	if inside.Of[inside.Cluster](r.PodCluster).Version() != version {
 		return fmt.Errorf("chaos: the cluster has settled, but %d more writes followed", inside.Of[inside.Cluster](r.PodCluster).Version()-version)
+	}
+	if n := r.poolVersion() - poolVersion; n > 0 {
+		return fmt.Errorf("chaos: the pool has settled, but %d more writes followed", n)
 	}
 	if err := r.checker.Rests(calls); err != nil {
 		return err
@@ -622,6 +641,13 @@ func (r *run) wait() error {
 		}
 	}
 	return r.endAll()
+}
+
+func (r *run) poolVersion() uint64 {
+	if r.pools == nil {
+		return 0
+	}
+	return inside.Of[inside.Cluster](r.pools.Cluster).Version()
 }
 
 // endAll deletes all owners and checks that the controllers no longer remember them.

@@ -91,6 +91,27 @@ func scenes() []scene {
 	}
 }
 
+// rollouts returns the scenes of shapes with updates.
+func rollouts() []scene {
+	const someTime = "run 20s|run 1m|run 90s|run 2m|run 4m"
+	return []scene{
+		// The last change of a rollout has no answer, or the cache does not show it yet, when the pool is changed back. The other
+		// workers must wait for that one, although the cache says that it is the only one that needs no change.
+		{"scale-pool 4", "run 30s", "update-pool 0 1 0s", someTime, "pool-calls 1 0 4s|pool-calls 2 0 4s|pool-calls 3 4 4s|pool-calls 6 4 4s", "run 40s", "update-pool 0 0 0s", "run 3m"},
+		{"scale-pool 4", "run 30s", "update-pool 0 1 0s", someTime, "pool-watch 0|pool-watch 1 0 8s", "run 10s|run 40s", "update-pool 0 0 0s", "run 20s", "pool-watch 3", "run 2m"},
+		{"scale-pool 4", "run 30s", "update-pool 0 1 0s", someTime, "pool-calls 6 0 4s|pool-calls 7 4 4s", "run 40s", "update-pool 0 0 0s", "update-pool 10 1", "run 3m"},
+		// A new process lists from a server that still has the workers and the pool of before.
+		{"scale-pool 3", "run 30s", "update-pool 0 7 0s|update-pool 0 8 0s", someTime, "update-pool 10 3 8s", "run 1m"},
+		{"scale-pool 3", "run 30s", "update-pool 9 0", "update-pool 0 1 0s", "update-pool 10 4 6s", "update-pool 1 0 4s", "run 90s", "update-pool 9 3"},
+		// A deletion or a crash meets a change.
+		{"scale-pool 5", "run 30s", "update-pool 0 2 0s", "run 5s|run 20s", "scale-pool 3|update-pool 11", "pool-calls 2 2 2s|run 1s", "run 1m", "scale-pool 6", "run 1m"},
+		// The server or another client undoes each change, while passes come all the time.
+		{"scale-pool 2", "run 30s", "update-pool 6 1 8s|update-pool 6 2 8s", "update-pool 1 0 8s", "update-pool 0 1 0s", "run 2m"},
+		// Changes have no answer for long, while passes come all the time.
+		{"scale-pool 3", "run 30s", "pool-calls 3 4 8s|pool-calls 7 7 8s", "update-pool 1 0 8s", "update-pool 0 2 0s", "run 4m"},
+	}
+}
+
 // Scenes returns the number of scenes.
 func Scenes() int { return len(scenes()) }
 

@@ -33,11 +33,19 @@ type shape struct {
 	discards  bool          // the pool discards children that have ended
 	within    time.Duration // Rules.ReadyWithin
 	templates bool          // the workers of the pool are made from a template, which is another object
+	updates   bool          // the workers of the pool are changed in place
+	limit     string        // MaxUnavailable of the pool; "" means none
+	replaces  bool          // a worker whose change is refused as Invalid is replaced
+	goes      bool          // a label decides which workers must go
+	plant     Plant         // the defect of the pool's controller
 }
 
 // Templates is the first of the seeds whose shapes have templates. The shape of Templates + n is otherwise that of n,
 // with a pool, so that older seeds tell the same stories as before.
 const Templates = 720_720 << 20 // a multiple of the moduli in shapeOf
+
+// Updates is the first of the seeds whose shapes have updates, like Templates.
+const Updates = 2 * Templates
 
 func shapeOf(seed uint64) shape {
 	s := shape{
@@ -45,7 +53,11 @@ func shapeOf(seed uint64) shape {
 		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, prepares: seed%13 < 6, anywhere: seed%10 == 3 || seed%20 == 6,
 		pools: seed%9 < 3, slots: seed%9 == 1 || seed%18 == 2, discards: seed%9 == 2,
 	}
-	if seed >= Templates {
+	switch {
+	case seed >= Updates:
+		s.pools, s.updates = true, true
+		s.limit, s.replaces, s.goes = limits()[seed%5], seed%7 < 3, seed%4 == 0
+	case seed >= Templates:
 		s.pools, s.templates = true, true
 	}
 	if seed%3 == 0 {

@@ -77,6 +77,11 @@ func ofTemplates() map[string]int {
 	return map[string]int{"template-pool": 6, "scale-pool": 3, "pool-user": 3, "pool-calls": 2, "pool-watch": 2, "orphan-pool": 1}
 }
 
+// ofUpdates returns how often each operation is drawn in shapes with updates.
+func ofUpdates() map[string]int {
+	return map[string]int{"update-pool": 12, "scale-pool": 3, "pool-user": 3, "pool-calls": 4, "pool-watch": 3, "orphan-pool": 1}
+}
+
 // length is the minimum number of operations in a generated story.
 const length = 60
 
@@ -89,8 +94,11 @@ func Generate(seed uint64) Story {
 		if shape.pools && strings.Contains(name, "pool") { // in shapes without pools, these operations do nothing
 			k.weight *= 6
 		}
-		if shape.templates {
+		switch {
+		case shape.templates:
 			k.weight = ofTemplates()[name]
+		case shape.updates:
+			k.weight = ofUpdates()[name]
 		}
 		all = append(all, slices.Repeat([]string{name}, k.weight)...)
 	}
@@ -99,15 +107,27 @@ func Generate(seed uint64) Story {
 	for len(story) < length {
 		if r.IntN(10) == 0 && !shape.templates {
 			told := scenes()
+			if shape.updates {
+				told = rollouts()
+			}
 			story = append(story, told[r.IntN(len(told))].tell(r)...)
 		}
-		story = append(story, anyOp(all[r.IntN(len(all))], r),
-			Op{Do: "run", For: time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)})
+		story = append(story, anyOp(all[r.IntN(len(all))], r), Op{Do: "run", For: between(r, shape)})
 	}
-	if shape.templates {
+	if shape.templates || shape.updates {
 		return story
 	}
 	return beset(story, seed)
+}
+
+// between returns how long a generated story runs between two operations. A changed worker takes up to a minute to be ready
+// again, so a rollout needs a while now and then.
+func between(r *rand.Rand, shape shape) time.Duration {
+	d := time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)
+	if shape.updates && r.IntN(4) == 0 {
+		d *= 20
+	}
+	return d
 }
 
 // shrinkSteps is the number of steps after which Shrink gives up. These steps take about a minute.

@@ -1,0 +1,685 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/failure"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// mostPatches is the maximum number of patches of one worker in one hour.
+const mostPatches = 100
+
+// A Plant is a defect of the controller that changes the workers of a pool in place.
+type Plant int
+
+// The defects that RunPlanted can plant.
+const (
+	Nothing     Plant = iota
+	ReadyAtOnce       // Rules.Ready does not wait until a worker runs its newest spec
+	NoLimit           // the Spec has no MaxUnavailable, although the pool has one
+	Unversioned       // the patches have no resourceVersion
+	OldOwner          // what should be a read of the pool is answered by the cache
+	Impatient         // each pass is followed by patches of all workers that differ from the cached pool
+)
+
+// RunPlanted is like Run, but plants a defect in the controller of the pool.
+func RunPlanted(seed uint64, story Story, plant Plant) Report {
+	shape := shapeOf(seed)
+	shape.plant = plant
+	return newRun(seed, shape, nil).tell(story)
+}
+
+// An updates is the part of a pool whose workers are changed in place: the controller of the workers, which restarts a
+// changed worker, all others who change workers and the pool, and the judge of the changes.
+type updates struct {
+	*pools
+	kind   controller.Kind[*pool, *worker]
+	clock  *replicastest.Clock
+	random *rand.Rand
+	todo   []deed
+	during string // the verb of the next call before which meddle is called; "" for none
+	meddle func(replicastest.Call)
+	undo   int // who undoes changes: 0 nobody, 1 a webhook, 2 another client
+	hit    hit
+	dark   map[string]time.Time // until when the calls for a worker are refused
+	dies   int                  // the process dies after so many more calls; 0 means never
+	old    *replicastest.View[*pool, *worker]
+	second *replicastest.Controller[*pool, *worker]
+	shared bool // two processes have worked at the same time
+
+	clients []*inside.Client[replicastest.Call] // of all processes
+	floor   int                                 // the least number of available workers that the current pass must leave
+	read    *int32                              // the number that the pool wanted when the current pass read it
+	lost    map[types.UID]loss                  // by others
+	listed  time.Time                           // when the current process last made a live list
+	own     map[types.UID]uint64                // the version of the last change by the current process
+	sent    map[string]sending                  // the calls of the current process without an answer, by verb and worker
+	patches map[patchesIn]int
+	seen    map[string]int // how often each outcome of a change was seen
+}
+
+// A deed is what somebody does at a given time.
+type deed struct {
+	at time.Time
+	do func()
+}
+
+// patchesIn is a worker and an hour.
+type patchesIn struct {
+	types.UID
+	hour time.Time
+}
+
+// A loss is an available worker that became unavailable.
+type loss struct {
+	at      time.Time
+	version uint64
+}
+
+// A sending is a call without an answer. It may still land, and the process may send it again: the worker already counts
+// as unavailable.
+type sending struct {
+	since   time.Time // see blind
+	version uint64    // of the worker that the process saw
+	floor   int       // the least that any pass since then had to leave
+}
+
+func newUpdates(p *pools, clock *replicastest.Clock, seed uint64) *updates {
+	return &updates{
+		pools: p, clock: clock, random: rand.New(rand.NewPCG(seed, 7)),
+		lost: map[types.UID]loss{}, patches: map[patchesIn]int{}, dark: map[string]time.Time{}, seen: map[string]int{},
+	}
+}
+
+// The shape decides the limit of a pool. The limit "" is none.
+func limits() []string { return []string{"1", "1", "2", "25%", ""} }
+
+// least returns the least number of available workers of a pool that wants so many.
+func (u *updates) least(wanted int32) int {
+	limit := intstr.Parse(u.shape.limit)
+	if limit.Type == intstr.String {
+		return int(wanted - max(1, wanted/4))
+	}
+	return int(wanted - limit.IntVal)
+}
+
+// generation is the key of the annotation with the generation of the pool from which a worker was made.
+const generation = "generation"
+
+// of returns a Kind whose workers are changed in place. A worker says from which generation of the pool it was made, so
+// a pool that goes back to an older content has a higher number than before.
+func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool, *worker] {
+	plain := kind.Spec
+	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
+		s, err := plain(p)
+		stamp := func(w *worker) *worker {
+			w.Spec.Content = p.Spec.Content
+			metav1.SetMetaDataLabel(&w.ObjectMeta, note, p.Spec.Note)
+			metav1.SetMetaDataAnnotation(&w.ObjectMeta, generation, strconv.FormatInt(p.Generation, 10))
+			return w
+		}
+		s.New = func(string) (*worker, error) {
+			return stamp(&worker{ObjectMeta: metav1.ObjectMeta{Labels: workers()}}), nil
+		}
+		s.Update = func(w *worker) replicas.Change[*worker] {
+			if w.Spec.Content == p.Spec.Content && w.Labels[note] == p.Spec.Note {
+				return replicas.Change[*worker]{}
+			}
+			return replicas.Change[*worker]{To: stamp(w.DeepCopy()), Free: w.Spec.Content == p.Spec.Content, OrReplace: u.shape.replaces}
+		}
+		if u.shape.limit != "" && u.shape.plant != NoLimit {
+			limit := intstr.Parse(u.shape.limit)
+			s.MaxUnavailable = &limit
+		}
+		if u.shape.goes {
+			s.Rules.MustGo = func(w *worker) bool { return w.Labels["go"] != "" }
+		}
+		if u.shape.plant == ReadyAtOnce {
+			s.Rules.Ready = func(w *worker) bool { return w.Status.Ready }
+		}
+		return s, err
+	}
+	u.kind = kind
+	return kind
+}
+
+// watch is called for each new process.
+func (u *updates) watch(c *replicastest.Controller[*pool, *worker]) {
+	u.clients = append(u.clients, inside.Of[*inside.Client[replicastest.Call]](c.Client))
+	c.Client.Client = admission{c.Client.Client, u, c}
+	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+		if u.during == call.Verb {
+			u.during = ""
+			u.meddle(call)
+		}
+		return u.fault(call)
+	}
+	c.Client.Done = func(call replicastest.Call, err error) { u.called(c, call, err) }
+	sync := c.Sync
+	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+		u.read = nil
+		again, err := sync(ctx, key)
+		if u.shape.plant == Impatient {
+			u.patchAll(ctx, c)
+		}
+		return again, err
+	}
+}
+
+// begin is called when a process has taken the place of the last one, which has ended.
+func (u *updates) begin() {
+	u.own, u.sent, u.listed = map[types.UID]uint64{}, map[string]sending{}, time.Time{}
+	u.watch(u.controller)
+}
+
+// patchAll sends all changes that the cache asks for.
+func (u *updates) patchAll(ctx context.Context, c *replicastest.Controller[*pool, *worker]) {
+	p, ok := c.View.OwnerWatch.Get(namespace, "pool")
+	if !ok {
+		return
+	}
+	spec, _ := u.kind.Spec(p)
+	u.floor = u.least(p.Spec.Replicas)
+	for _, w := range c.View.ChildWatch.In(namespace) {
+		change := spec.Update(w)
+		if change.Object = w; change.To == nil || metav1.GetControllerOf(w) == nil {
+			continue
+		}
+		if patch, err := change.Patch(); err == nil {
+			_, _ = c.Client.Patch(ctx, w, patch, metav1.PatchOptions{})
+		}
+	}
+}
+
+// An admission is what stands between the client and the server: a webhook that undoes changes, and planted defects.
+type admission struct {
+	controller.Client[*pool, *worker]
+	*updates
+	of *replicastest.Controller[*pool, *worker]
+}
+
+func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, opts metav1.PatchOptions) (*worker, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(patch.Data, &fields); err != nil || bytes.Contains(patch.Data, []byte("ownerReferences")) {
+		return a.Client.Patch(ctx, w, patch, opts) // an adoption
+	}
+	if a.undo == 1 {
+		delete(fields, "Spec")
+	}
+	if meta, ok := fields["metadata"].(map[string]any); ok && a.shape.plant == Unversioned {
+		delete(meta, "resourceVersion")
+	}
+	patch.Data, _ = json.Marshal(fields)
+	patched, err := a.Client.Patch(ctx, w, patch, opts)
+	a.count(w, err)
+	return patched, err
+}
+
+// count counts the patches of a worker in an hour.
+func (u *updates) count(w *worker, err error) {
+	if err != nil {
+		u.seen[fmt.Sprintf("changes answered with %q", cmp.Or(string(apierrors.ReasonForError(err)), "no status"))]++
+	}
+	hour := patchesIn{w.UID, u.clock.Now().Truncate(time.Hour)}
+	if u.patches[hour]++; u.patches[hour] > mostPatches {
+		u.err = cmp.Or(u.err, fmt.Errorf("chaos: worker %s is patched %d times in an hour", w.Name, u.patches[hour]))
+	}
+}
+
+func (a admission) GetOwner(ctx context.Context, namespace, name string) (*pool, error) {
+	if p, ok := a.of.View.OwnerWatch.Get(namespace, name); ok && a.shape.plant == OldOwner {
+		return p.DeepCopy(), nil
+	}
+	return a.Client.GetOwner(ctx, namespace, name)
+}
+
+// later lets somebody do something after the duration d.
+func (u *updates) later(d time.Duration, do func()) {
+	at := u.clock.Now().Add(d)
+	i, _ := slices.BinarySearchFunc(u.todo, at, func(d deed, at time.Time) int { return cmp.Or(d.at.Compare(at), -1) })
+	u.todo = slices.Insert(u.todo, i, deed{at, do})
+}
+
+// Due returns the time of the next deed, or of the next step of the second process.
+func (u *updates) Due() (time.Time, bool) {
+	due, ok := time.Time{}, false
+	if u.second != nil {
+		due, ok = u.second.Due()
+	}
+	if len(u.todo) > 0 && (!ok || !due.Before(u.todo[0].at)) {
+		return u.todo[0].at, true
+	}
+	return due, ok
+}
+
+// Step does the next deed, or a step of the second process.
+func (u *updates) Step() {
+	switch at, ok := u.Due(); {
+	case !ok || at.After(u.clock.Now()):
+	case len(u.todo) > 0 && at.Equal(u.todo[0].at):
+		next := u.todo[0]
+		u.todo = u.todo[1:]
+		next.do()
+	default:
+		u.second.Step()
+	}
+}
+
+func (u *updates) upTo(most time.Duration) time.Duration {
+	return time.Duration(u.random.Int64N(int64(most)))
+}
+
+// restarts lets the controller of the workers restart a worker, up to half a minute after its spec changed. The worker
+// is ready up to half a minute after that. Until the restart, its status is that of its old spec.
+func (u *updates) restarts(w *worker) {
+	edit := func(do func(*worker)) func() {
+		return func() {
+			_, _ = u.EditChild(context.Background(), namespace, w.Name, func(is *worker) {
+				if is.UID == w.UID && is.Generation == w.Generation && !is.Status.Ended {
+					do(is)
+				}
+			})
+		}
+	}
+	down := u.upTo(30 * time.Second)
+	u.later(down, edit(func(w *worker) { w.Status.Ready, w.Status.Observed = false, w.Generation }))
+	u.later(down+u.upTo(30*time.Second), edit(func(w *worker) { w.Status.Ready = w.Status.Observed == w.Generation }))
+}
+
+// isUp reports whether a worker is an available worker of the pool.
+func isUp(w *worker) bool {
+	return w != nil && metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) && isReady(w)
+}
+
+func versionOf(w *worker) uint64 {
+	if w == nil {
+		return math.MaxUint64
+	}
+	version, _ := strconv.ParseUint(w.ResourceVersion, 10, 64)
+	return version
+}
+
+// generationOf returns the generation of the pool from which a worker was made.
+func generationOf(w *worker) int {
+	n, _ := strconv.Atoi(w.Annotations[generation])
+	return n
+}
+
+// landed judges each change of a worker on the server. A change or deletion that the controller has sent must not lower
+// the number of available workers below the least, and no change brings a worker back to an older generation of the pool.
+func (u *updates) landed(was, is *worker) error {
+	call, late, own := inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).Calling()
+	if was != nil && is != nil && is.Generation != was.Generation {
+		u.restarts(is)
+	}
+	switch {
+	case isUp(is):
+		delete(u.lost, is.UID)
+	case isUp(was) && !own:
+		u.lost[was.UID] = loss{u.clock.Now(), inside.Of[inside.Cluster](u.Cluster).Version()}
+	}
+	if own {
+		u.own[cmp.Or(is, was).UID] = versionOf(is)
+	}
+	if was == nil || !slices.ContainsFunc(u.clients, func(c *inside.Client[replicastest.Call]) bool { _, _, ok := c.Calling(); return ok }) {
+		return nil
+	}
+	if is != nil && generationOf(is) < generationOf(was) {
+		return fmt.Errorf("chaos: worker %s of generation %d is changed back to generation %d", is.Name, generationOf(was), generationOf(is))
+	}
+	if is != nil && generationOf(is) > generationOf(was) {
+		u.seen[fmt.Sprintf("changes that landed (late: %v)", late)]++
+	}
+	if is != nil && is.Spec != was.Spec && u.undo == 2 {
+		u.later(u.upTo(2*time.Second), func() {
+			_, _ = u.EditChild(context.Background(), namespace, is.Name, func(w *worker) { w.Spec = was.Spec })
+		})
+	}
+	if !own || !isUp(was) || isUp(is) || u.shape.limit == "" || u.second != nil {
+		return nil
+	}
+	floor, since := u.floor, u.blind()
+	if sent, ok := u.sent[keyOf(call)]; ok && (late || call.Verb == "delete" || u.shown(was) <= sent.version) {
+		floor, since = min(floor, sent.floor), sent.since
+	}
+	if n := u.available(since); n < floor {
+		return fmt.Errorf("chaos: a %s of worker %s leaves %d available, want %d (late: %v)", call.Verb, was.Name, n, floor, late)
+	}
+	return nil
+}
+
+// available counts the available workers. It includes those that others have made unavailable since the given time.
+func (u *updates) available(since time.Time) (n int) {
+	for _, w := range u.Children(namespace) {
+		if isUp(w) {
+			n++
+		}
+	}
+	for _, l := range u.lost {
+		if !l.at.Before(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// blind returns the time since when the current process may not know which workers others have made unavailable: its cache
+// does not show it, no live list has followed, and it has not changed the worker itself since.
+func (u *updates) blind() time.Time {
+	since := u.clock.Now()
+	cache, _ := strconv.ParseUint(inside.Of[inside.Stream](u.controller.View.ChildWatch).Version(), 10, 64)
+	for id, l := range u.lost {
+		if l.version > cache && l.version > u.own[id] && !l.at.Before(u.listed) && l.at.Before(since) {
+			since = l.at
+		}
+	}
+	return since
+}
+
+// sets is called when a pass sets out to make its plan. A plan that is made for the cached pool must also be that of the
+// pool as the pass has read it.
+func (u *updates) sets(pass *controller.Pass[*pool, *worker]) {
+	u.floor = u.least(pass.Owner.Spec.Replicas)
+	if u.read != nil {
+		u.floor = max(u.floor, u.least(*u.read))
+	}
+	for key, sent := range u.sent {
+		sent.floor = min(sent.floor, u.floor)
+		u.sent[key] = sent
+	}
+}
+
+// called is called after each call of a process.
+func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replicastest.Call, err error) {
+	if call.Kind == "Pool" && call.Verb == "get" && err == nil {
+		wanted := u.wanted
+		u.read = &wanted
+	}
+	if call.Kind == "Worker" && call.Verb == "list" && call.Limit == 0 && err == nil && c == u.controller {
+		u.listed = u.clock.Now()
+	}
+	if c == u.controller && call.Kind == "Worker" && (call.Verb == "patch" || call.Verb == "delete") {
+		u.answered(call, err)
+	}
+	isBirth := func(call replicastest.Call) bool { return call.Verb == "create" }
+	if u.dies > 0 && c == u.controller && !isBirth(call) && !slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](c.Client).InFlight(), isBirth) { // a new process would not know of these births
+		if u.dies--; u.dies == 0 {
+			panic(replicastest.Crash{})
+		}
+	}
+}
+
+// answered records a call without an answer.
+func (u *updates) answered(call replicastest.Call, err error) {
+	key := keyOf(call)
+	sent, known := u.sent[key]
+	w, isShown := u.controller.View.ChildWatch.Get(call.Namespace, call.Name)
+	switch {
+	case err == nil:
+		delete(u.sent, key)
+	case isFinal(err) || !isShown:
+	case known && (call.Verb == "delete" || versionOf(w) <= sent.version):
+		sent.floor = min(sent.floor, u.floor)
+		u.sent[key] = sent
+	default:
+		u.sent[key] = sending{u.blind(), versionOf(w), u.floor}
+	}
+}
+
+func keyOf(call replicastest.Call) string { return call.Verb + " " + call.Name }
+
+// isFinal reports whether a call with this error has no effect, now or later.
+func isFinal(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+}
+
+// shown returns the version of a worker in the cache of the current process.
+func (u *updates) shown(w *worker) uint64 {
+	shown, ok := u.controller.View.ChildWatch.Get(w.Namespace, w.Name)
+	if !ok {
+		return 0
+	}
+	return versionOf(shown)
+}
+
+// change is what users, the server and other clients do.
+func (u *updates) change(op Op) error {
+	contents := []string{"a", "b", "c"}
+	set := func(do func(*pool)) error {
+		_, err := u.EditOwner(context.Background(), namespace, "pool", do)
+		return err
+	}
+	content := func(is string) error { return set(func(p *pool) { p.Spec.Content = is }) }
+	edit := func(name string, do func(*worker)) error {
+		_, err := u.EditChild(context.Background(), namespace, name, do)
+		return err
+	}
+	switch op.N {
+	case 0:
+		if op.M > 5 {
+			u.snapshot()
+		}
+		return content(contents[op.M%3])
+	case 1:
+		u.stir(op.For/20, 20*op.For)
+	case 2: // changed, and changed back: at once, or in the middle of the rollout
+		p, err := u.GetOwner(context.Background(), namespace, "pool")
+		if err != nil {
+			return err
+		}
+		u.later(time.Duration(op.M%3)*op.For, func() { _ = content(p.Spec.Content) })
+		return content(contents[op.M%3])
+	case 3:
+		return set(func(p *pool) { p.Spec.Note = contents[op.M%3] })
+	case 4:
+		if err := u.scale(op.M); err != nil {
+			return err
+		}
+		return content(contents[op.M%3])
+	case 5: // another client changes the worker that a call is about, between the read and the call
+		u.during, u.meddle = []string{"patch", "patch", "delete", "get"}[op.M%4], func(call replicastest.Call) {
+			_ = edit(call.Name, func(w *worker) {
+				if op.M > 5 {
+					w.Spec.Content = contents[op.M%3]
+				}
+				metav1.SetMetaDataAnnotation(&w.ObjectMeta, "touched", call.Verb)
+			})
+		}
+	case 6:
+		u.undo = op.M % 3
+		u.later(20*op.For, func() { u.undo = 0 })
+	case 7:
+		u.Webhook = func(verb string, w *worker) error {
+			if verb != "patch" || metav1.GetControllerOf(w) == nil || int(w.UID[5])%3 == op.M%4 {
+				return nil
+			}
+			call := replicastest.Call{Verb: verb, Kind: "Worker", NamespacedName: types.NamespacedName{Namespace: w.Namespace, Name: w.Name}}
+			return []failure.Failure{failure.Invalid, failure.Invalid, failure.Forbidden, failure.InternalError}[op.M%4].Of(call)
+		}
+		u.later(20*op.For, func() { u.Webhook = nil })
+	case 8: // the pool changes during a pass
+		u.during, u.meddle = []string{"patch", "get", "delete", "create"}[op.M%4], func(replicastest.Call) {
+			if op.M > 5 {
+				_ = u.scale(op.M)
+				return
+			}
+			_ = content(contents[op.M%3])
+		}
+	case 9:
+		u.lags(op)
+	case 10:
+		return u.process(op)
+	case 11:
+		all := u.Children(namespace)
+		if len(all) == 0 {
+			return nil
+		}
+		return edit(all[op.M%len(all)].Name, func(w *worker) {
+			if op.M > 3 {
+				w.Status.Ready = false // it crashes, and comes up again
+				u.later(u.upTo(time.Minute), func() { _ = edit(w.Name, func(w *worker) { u.Ready(w) }) })
+				return
+			}
+			metav1.SetMetaDataLabel(&w.ObjectMeta, "go", "now")
+		})
+	}
+	return nil
+}
+
+// A hit makes the next changes or deletions fail. Those that land late may leave their worker in the dark until they have
+// landed: each further call for it is refused, but calls for other workers are not.
+type hit struct {
+	verb  string
+	left  int
+	fault replicastest.Fault
+	dark  error // of the calls for a worker in the dark; nil if there is none
+}
+
+// fault returns the fault of a call.
+func (u *updates) fault(call replicastest.Call) replicastest.Fault {
+	h := &u.hit
+	switch {
+	case u.clock.Now().Before(u.dark[call.Name]):
+		return replicastest.Fault{Before: h.dark}
+	case h.left == 0 || h.verb != call.Verb:
+		return replicastest.Fault{}
+	case h.dark != nil:
+		u.dark[call.Name] = u.clock.Now().Add(h.fault.Late)
+	}
+	h.left--
+	return h.fault
+}
+
+// fails lets changes or deletions fail. Depending on op.N, they have no effect, take effect, or take effect up to five
+// minutes later.
+func (u *updates) fails(op Op) {
+	lost := failure.Lost()
+	err := lost[op.M%len(lost)].Of(replicastest.Call{})
+	u.hit = hit{verb: []string{"patch", "patch", "delete"}[op.M%3], left: 1 + op.M/3}
+	switch op.N % 4 {
+	case 0:
+		u.hit.fault.Before = err
+	case 1:
+		u.hit.fault.After = err
+	default:
+		u.hit.fault = replicastest.Fault{Before: err, Late: time.Duration(1+4*op.N%37) * op.For}
+		if op.N%4 == 3 {
+			u.hit.dark = (failure.Failure(op.M) % failure.Failures).Of(replicastest.Call{})
+		}
+	}
+}
+
+// lags disturbs or resumes the watch of pools.
+func (u *updates) lags(op Op) {
+	watch := u.controller.View.OwnerWatch
+	switch watch.Lag = lag; op.M % 4 {
+	case 0:
+		watch.Hang()
+	case 1:
+		watch.Lag += op.For
+	case 2:
+		watch.Relist()
+	default:
+		watch.Resume()
+	}
+}
+
+// process lets the process die, restart, restart with lists of an old server, or work beside another one for a while.
+func (u *updates) process(op Op) error {
+	isBirth := func(call replicastest.Call) bool { return call.Verb == "create" }
+	if slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight(), isBirth) {
+		return nil
+	}
+	switch op.M % 6 {
+	case 0:
+		u.dies = 1 + op.M
+	case 1:
+		u.restart()
+	case 2, 3:
+		if u.old != nil {
+			u.restart()
+			inside.Of[inside.View](u.controller.View).ListFrom(inside.Of[inside.View](u.old), 8*op.For)
+		}
+	case 4:
+		if u.second == nil {
+			u.shared = true
+			u.second = u.newController()
+			u.watch(u.second)
+			u.later(10*op.For, u.alone)
+		}
+	}
+	return nil
+}
+
+// snapshot saves what an old server will list.
+func (u *updates) snapshot() {
+	u.old = u.NewView()
+	u.old.ChildWatch.Hang()
+	u.old.OwnerWatch.Hang()
+}
+
+// stir annotates the pool again and again, so passes come at all times.
+func (u *updates) stir(every, left time.Duration) {
+	if every <= 0 || left <= 0 {
+		return
+	}
+	_, _ = u.EditOwner(context.Background(), namespace, "pool", func(p *pool) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "seen", u.clock.Now().String())
+	})
+	u.later(every, func() { u.stir(every, left-every) })
+}
+
+// alone ends the second process.
+func (u *updates) alone() {
+	if u.second != nil {
+		u.second.View.Stop()
+		u.second = nil
+	}
+}
+
+// calm ends all that is against the controller.
+func (u *updates) calm() {
+	if u == nil {
+		return
+	}
+	u.during, u.undo, u.dies, u.Webhook, u.hit = "", 0, 0, nil, hit{}
+	clear(u.dark)
+	u.alone()
+	u.controller.View.OwnerWatch.Lag = lag
+	u.controller.View.OwnerWatch.Relist()
+	for _, w := range u.Children(namespace) {
+		_, _ = u.EditChild(context.Background(), namespace, w.Name, func(w *worker) { delete(w.Labels, "go") })
+	}
+}
+
+// settled returns an error if a worker is not as the pool wants it.
+func (u *updates) settled(p *pool) error {
+	for _, w := range u.owned() {
+		if w.Spec.Content != p.Spec.Content || w.Labels[note] != p.Spec.Note || !isReady(w) {
+			return fmt.Errorf("chaos: worker %s has content %q and note %q, want %q and %q (%v)", w.Name, w.Spec.Content, w.Labels[note], p.Spec.Content, p.Spec.Note, w.Status)
+		}
+	}
+	return nil
+}
