@@ -229,7 +229,7 @@ func union(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// missing returns the fields that a dump lacks, because somebody has removed them. If the status of
+// missing returns the fields that a dump lacks, because a person has removed them. If the status of
 // the owner is missing, pods may be missing too.
 func (o *objects) missing(w owner, pods []*corev1.Pod) string {
 	var fields []string
