@@ -12,22 +12,23 @@ import "reflect"
 // counts as absent. The patch shares values with the second object.
 func Between(was, is map[string]any) map[string]any { return between(was, is, true) }
 
-// Difference is like Between, but the patch contains only the fields that differ.
+// Difference makes the patch that changes the first object into the second object. The patch contains only the
+// fields that differ. A field with the value null counts as absent. The patch shares values with the second
+// object.
 func Difference(was, is map[string]any) map[string]any { return between(was, is, false) }
 
-func between(was, is map[string]any, whole bool) map[string]any {
+func between(was, is map[string]any, all bool) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
-		if !whole && reflect.DeepEqual(was[k], v) {
-			continue
-		}
-		before, _ := was[k].(map[string]any)
+		before, wasObject := was[k].(map[string]any)
 		if now, isObject := v.(map[string]any); isObject {
-			fields := between(before, now, whole)
-			if !whole && before != nil && len(fields) == 0 { // a null in the one is absent in the other
+			fields := between(before, now, all)
+			if !all && wasObject && len(fields) == 0 {
 				continue
 			}
 			v = fields
+		} else if !all && reflect.DeepEqual(was[k], v) {
+			continue
 		}
 		patch[k] = v
 	}
