@@ -33,7 +33,7 @@ type Change[T metav1.Object] struct {
 	// match Spec.Selector. No function modifies To.
 	To T
 	// Free means that the child stays available while it is changed, for example because only a label changes. A Free
-	// change is made at once, whatever Spec.MaxUnavailable says, and even if the child must stay.
+	// change is made at once, even if Spec.MaxUnavailable allows no change, and even if the child must stay.
 	Free bool
 	// OrReplace means that the child must go if the server refuses the change as Invalid, for example because the
 	// field is immutable. If OrReplace is false, the child stays as it is, and the change is tried again later. A plan
@@ -363,7 +363,7 @@ func (s *Spec[T]) changesNow(owned []T, changes []Change[T], victims []Deletion[
 	return now, kept, deferred, nil
 }
 
-// changeable returns the changes of children that may be changed, whatever the limits.
+// changeable returns the changes of children that may be changed, if no limit is reached.
 func (r *Room[T]) changeable(changes []Change[T], victims []Deletion[T]) []Change[T] {
 	if !r.updates {
 		return nil
@@ -390,7 +390,7 @@ func (s *Spec[T]) limitChanges(r *Room[T], staying []T) {
 	r.Update = min(max(available-(int(s.Replicas)-s.mayChange()), 0), available)
 }
 
-// staysAvailable reports whether a child is available and stays so, whatever becomes of the calls in flight.
+// staysAvailable reports whether a child is available, and stays so even if all calls in flight take effect.
 func (r *Room[T]) staysAvailable(c T) bool {
 	return r.available(c) && !r.deleting.Has(object.ID(c))
 }
@@ -424,7 +424,7 @@ func (r *Room[T]) changesBeside(victims []Deletion[T]) int {
 	return left
 }
 
-// clampChanges returns the changes that the room allows beside these deletions.
+// clampChanges returns the changes that the room allows together with these deletions.
 func (r *Room[T]) clampChanges(changes []Change[T], victims []Deletion[T]) []Change[T] {
 	left := r.changesBeside(victims)
 	return filter(r.changeable(changes, victims), func(c Change[T]) bool { return r.isFree(c) || take(&left) })

@@ -71,7 +71,7 @@ type Rules[T metav1.Object] struct {
 	// Leaving reports whether a child bears the mark of Spec.Retire, or is on its way out in some other way than by a
 	// deletionTimestamp. A leaving child counts like one that is being deleted: if Active is nil, it is not active, so
 	// it is replaced at once. If Active returns true for it, it keeps its place until it is gone. Discard and Failed
-	// take precedence over Leaving, so they say when a leaving child is to be deleted. If Leaving is nil, only children
+	// take precedence over Leaving, so they decide when a leaving child is deleted. If Leaving is nil, only children
 	// with a deletionTimestamp are leaving.
 	Leaving func(T) bool
 	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or

@@ -31,7 +31,7 @@ const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
 // If the second result is false, the pass must create and delete nothing. If an orphan was not adopted, or
-// if the plan contains adoptions beside deletions or changes, claim computes a new scale from the owner's current
+// if the plan contains adoptions and also deletions or changes, claim computes a new scale from the owner's current
 // children. If a claim fails, the claims that succeeded remain in effect (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans := plan.Claims, plan.Claims.Adopt

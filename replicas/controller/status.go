@@ -38,7 +38,7 @@ type Outcome[C Object] struct {
 	// Active lists the children that were active before the pass created or deleted children. Terminating
 	// lists the children that are being deleted and are not active.
 	Active, Terminating []C
-	// Updated is the number of children in Active that need not go and need no change any more after this pass. If
+	// Updated is the number of children in Active that need not go, and need no change after this pass. If
 	// Spec.Update, Rules.MustGo and Rules.ReadyWithin are not set, these are all of them.
 	Updated int32
 	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them,

@@ -80,7 +80,7 @@ type updates struct {
 	seen    map[string]int // how often each outcome of a change was seen
 }
 
-// A deed is what somebody does at a given time.
+// A deed is a change that is made at a given time.
 type deed struct {
 	at time.Time
 	do func()
@@ -255,7 +255,7 @@ func (a admission) GetOwner(ctx context.Context, namespace, name string) (*pool,
 	return a.Client.GetOwner(ctx, namespace, name)
 }
 
-// later lets somebody do something after the duration d.
+// later calls a function after the duration d.
 func (u *updates) later(d time.Duration, do func()) {
 	at := u.clock.Now().Add(d)
 	i, _ := slices.BinarySearchFunc(u.todo, at, func(d deed, at time.Time) int { return cmp.Or(d.at.Compare(at), -1) })
