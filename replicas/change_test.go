@@ -963,6 +963,30 @@ func randomWorld(seed uint64) world {
 	return w
 }
 
+// Two of four children are available, and three are wanted. As long as a change is needed, the limit binds deletions too.
+func TestSurplusStaysWhileChangesNeedIt(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		needs part
+		want  string
+	}{
+		"no change":                      {part{ready: true}, "delete 1: default/w-0 (newest)"},
+		"a Free change":                  {part{ready: true, needs: true, free: true}, "change 1: default/w-3; delete 1: default/w-0 (newest)"},
+		"a change":                       {part{ready: true, needs: true}, "nothing to do; 2 kept while others are missing or unavailable"},
+		"a change of one that must stay": {part{ready: true, needs: true, stay: true}, "delete 1: default/w-0 (all others must stay)"},
+		"a change without an answer":     {part{ready: true, updating: true}, "nothing to do; 1 kept while others are missing or unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{parts: []part{{ready: true}, {stay: true}, {stay: true}, tt.needs}, wanted: 3, unavailable: "1"}
+			scale, err := replicas.ScaleTo(w.children(), w.spec())
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, scale.String())
+			w.check(t, rand.New(rand.NewPCG(1, 25)))
+		})
+	}
+}
+
 // If plans are carried out one after another, each child is changed or replaced, and there are as many as are wanted.
 // Meanwhile as many are available as before, or as the limit asks for.
 func TestChangesReachEveryChild(t *testing.T) {

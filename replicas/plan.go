@@ -225,7 +225,6 @@ func nameOf[T metav1.Object](child T) string {
 	return object.Name(child)
 }
 
-
 // Blocked says why a plan creates, changes and deletes nothing. The zero value means that the plan
 // is not blocked.
 type Blocked struct {
