@@ -275,6 +275,25 @@ func TestValkeyClustersInStories(t *testing.T) {
 	}))
 }
 
+// A node whose version was changed is not up before it has restarted, and a machine with more memory stays ready.
+func TestNodesAndMachinesCanBeChanged(t *testing.T) {
+	t.Parallel()
+	old := &valkeyCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Spec: valkeySpec{Shards: 1, Version: 1}}
+	updated := old.DeepCopy()
+	updated.Spec.Version = 2
+	node := &valkeyNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-0-0", Generation: 1, Labels: map[string]string{"cluster": "db"}},
+		Spec:       valkeyNodeSpec{1}, Status: valkeyNodeStatus{1, true, true},
+	}
+	require.NoError(t, replicastest.CheckUpdate(valkeyClusters(nil), old, updated, node))
+
+	larger, machine := newPool(), &vm{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm-0", Labels: map[string]string{"pool": "vm"}}}
+	needsMemory(larger)
+	machine.Spec = newPool().Spec.Template
+	vmReady(machine)
+	require.NoError(t, replicastest.CheckUpdate(vmPools(), newPool(), larger, machine))
+}
+
 type (
 	vmPool  = resource[vmPoolSpec, struct{ Replicas, Ready int32 }]
 	vm      = resource[vmSpec, struct{ Ready bool }]
