@@ -439,10 +439,10 @@ func TestNothingIsChangedNow(t *testing.T) {
 		outdated int
 		noRoom   bool
 	}{
-		"the owner is paused":                 {func(s *replicas.Spec[*worker]) { s.Paused = true }, replicas.Paused, 2, false},
-		"expectations are pending":            {func(s *replicas.Spec[*worker]) { s.Facts.Pending = expectations.Waiting }, replicas.ExpectationsPending, 2, false},
-		"the view is stale, the number right": {func(s *replicas.Spec[*worker]) { s.Facts.Pending = expectations.Expired }, replicas.ViewIsStale, 2, false},
-		"the owner is deleted":                {func(s *replicas.Spec[*worker]) { s.Owner.SetDeletionTimestamp(&metav1.Time{Time: podtest.Now}) }, replicas.OwnerDeleted, 1, true},
+		"the owner is paused":                          {func(s *replicas.Spec[*worker]) { s.Paused = true }, replicas.Paused, 2, false},
+		"expectations are pending":                     {func(s *replicas.Spec[*worker]) { s.Facts.Pending = expectations.Waiting }, replicas.ExpectationsPending, 2, false},
+		"the view is stale, and nothing else is to do": {func(s *replicas.Spec[*worker]) { s.Facts.Pending, s.Rules.MustGo = expectations.Expired, nil }, replicas.ViewIsStale, 2, false},
+		"the owner is deleted":                         {func(s *replicas.Spec[*worker]) { s.Owner.SetDeletionTimestamp(&metav1.Time{Time: podtest.Now}) }, replicas.OwnerDeleted, 1, true},
 		"the owner is drained by a finalizer": {func(s *replicas.Spec[*worker]) {
 			s.Owner.SetDeletionTimestamp(&metav1.Time{Time: podtest.Now})
 			s.Owner.SetFinalizers([]string{"example.com/drain"})
