@@ -169,7 +169,7 @@ func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
 		return change, false, nil
 	case isSamePointer(change.To, child):
 		return change, false, s.refuseChange(child, "To is the child itself, and must be a changed copy")
-	case change.isNothing():
+	case change.IsZero():
 		return change, false, nil
 	}
 	return change, true, s.checkChange(change)
@@ -180,9 +180,9 @@ func isSamePointer[T metav1.Object](a, b T) bool {
 	return reflect.ValueOf(a).Kind() == reflect.Pointer && any(a) == any(b)
 }
 
-// isNothing reports whether To is a copy of Object.
-func (c Change[T]) isNothing() (same bool) {
-	if reflect.DeepEqual(c.To, c.Object) { // faster, and an author may return a copy of each child
+// IsZero reports whether nothing changes: To is nil, or is a copy of Object. Spec.Update may return either.
+func (c Change[T]) IsZero() (same bool) {
+	if object.IsNil(c.To) || reflect.DeepEqual(c.To, c.Object) { // faster, and an author may return a copy of each child
 		return true
 	}
 	defer func() {

@@ -970,11 +970,11 @@ func TestSurplusStaysWhileChangesNeedIt(t *testing.T) {
 		needs part
 		want  string
 	}{
-		"no change":                      {part{ready: true}, "delete 1: default/w-0 (newest)"},
-		"a Free change":                  {part{ready: true, needs: true, free: true}, "change 1: default/w-3; delete 1: default/w-0 (newest)"},
+		"no change":                      {part{ready: true}, "delete 1: default/w-0 (age 0s < 3m)"},
+		"a Free change":                  {part{ready: true, needs: true, free: true}, "change 1: default/w-3; delete 1: default/w-0 (age 0s < 3m)"},
 		"a change":                       {part{ready: true, needs: true}, "nothing to do; 2 kept while others are missing or unavailable"},
 		"a change of one that must stay": {part{ready: true, needs: true, stay: true}, "delete 1: default/w-0 (all others must stay)"},
-		"a change without an answer":     {part{ready: true, updating: true}, "nothing to do; 1 kept while others are missing or unavailable"},
+		"a change without an answer":     {part{ready: true, updating: true}, "delete 1: default/w-3 (unavailable)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

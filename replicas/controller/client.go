@@ -73,8 +73,8 @@ type Client[O, C Object] interface {
 	// deletionTimestamp in this list counts as not deleted, and the next plan may choose another child as well.
 	// To prevent this, the Rules should name a child that has received the request, by Order or MustGo.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
-	// Patch sends the patch to the child itself, not to a subresource, and returns
-	// the whole child as the server stored it.
+	// Patch sends the patch to the child, or to patch.Subresource of it, and returns the whole child as the server
+	// stored it.
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)

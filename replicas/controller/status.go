@@ -97,7 +97,7 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	p.Counts, counted = p.count()
 	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
 	for _, c := range p.Changed {
-		if object.IsNil(p.spec.Update(c).To) {
+		if needed(p.spec.Update, c).IsZero() {
 			p.Updated++
 		}
 	}

@@ -115,10 +115,11 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		return errNotAsShown
 	}
 	change := again(live)
-	if object.IsNil(change.To) {
+	change.Object, change.Recall = live, c.Recall
+	if change.IsZero() {
 		return errSameAgain
 	}
-	c.To, c.Object = change.To, live
+	*c = change
 	return nil
 }
 
@@ -210,6 +211,8 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 		// A webhook took a label off again each time, and each event of a pod brought the next patch. So unlike after a
 		// Conflict, a newer child does not end the hold.
 		u.holdUpdates(name, e.err, time.Minute, 5*time.Minute)
+	default: // no answer; each event of the child would send the change again
+		u.holdUpdates(name, e.err, time.Second, time.Minute)
 	}
 	return e.err
 }
@@ -236,8 +239,15 @@ func (u *updates[O, C]) isDone(c replicas.Change[C], is C) bool {
 	if c.Recall {
 		return !u.leaves(is)
 	}
-	next := u.spec.Update(is)
-	return object.IsNil(next.To) || next.Subresource != c.Subresource
+	next := needed(u.spec.Update, is)
+	return next.IsZero() || next.Subresource != c.Subresource
+}
+
+// needed returns the change that a child needs.
+func needed[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
+	change := update(child)
+	change.Object = child
+	return change
 }
 
 // holdUpdates delays the change of a child, or all changes if key is empty.
@@ -272,7 +282,7 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 		return
 	}
 	spec.Rules.MustGo = func(c C) bool {
-		return refused.Has(object.ID(c)) && !object.IsNil(spec.Update(c).To) || mustGo != nil && mustGo(c)
+		return refused.Has(object.ID(c)) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
 
