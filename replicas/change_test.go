@@ -229,7 +229,7 @@ func changesOf[T metav1.Object](t *testing.T, child T, update func(T) replicas.C
 		New: func(string) (child T, _ error) { return child, nil }, Facts: replicas.Facts[T]{Now: podtest.Now},
 	})
 	require.NoError(t, err)
-	assert.Equal(t, plan.Scale.Outdated, len(plan.Scale.Update))
+	assert.Len(t, plan.Scale.Update, plan.Scale.Outdated)
 	return plan
 }
 
@@ -923,7 +923,7 @@ func TestSmallWorldsOfChanges(t *testing.T) {
 			ready: bits&1 > 0, must: bits&2 > 0, stay: bits&4 > 0, leaving: bits&8 > 0, needs: bits&16 > 0, free: bits&32 > 0,
 			updating: bits&64 > 0, deleting: bits&128 > 0,
 		}
-		if (!p.free || p.needs) && !(p.must && p.needs) && !(p.leaving && p.deleting) {
+		if (!p.free || p.needs) && (!p.must || !p.needs) && (!p.leaving || !p.deleting) {
 			kinds = append(kinds, p)
 		}
 	}

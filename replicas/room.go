@@ -105,7 +105,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     children of other owners use no place. If the deletion of a child that must be discarded is
 //     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
 //     belongs to another owner.
-func (s *Spec[T]) room(active, marked []T, wanted slots, changes []Change[T]) Room[T] {
+func (s *Spec[T]) room(active, marked []T, wanted slots, changes []Change[T]) Room[T] { //nolint:funlen // one rule after the other
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places

@@ -6,7 +6,6 @@ package replicas
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,7 +160,13 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 		return Scale[T]{}, Blocked{}, err
 	}
 	if len(changes) > 0 && s.Facts.Related != nil {
-		s.Facts.Related = sync.OnceValue(s.Facts.Related) // for the order of the deletions, and of the changes
+		related, asked, all := s.Facts.Related, false, []T(nil)
+		s.Facts.Related = func() []T { // for the order of the deletions, and of the changes
+			if !asked {
+				asked, all = true, related()
+			}
+			return all
+		}
 	}
 	recalls, err := s.recalls(marked, &room)
 	if err != nil {

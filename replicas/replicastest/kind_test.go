@@ -377,7 +377,8 @@ func TestCheckUpdate(t *testing.T) {
 		"it is kept by Available":               {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available, s.Rules.Ready, s.MinReadySeconds = s.Rules.Ready, nil, 7 }}, ""},
 		"a label makes nothing unavailable":     {[]func(*pool, *spec){labelled, changes(func(_ *pool, c *change) { c.Free = true })}, ""},
 		"the child's status tells what it runs": {[]func(*pool, *spec){labelled, ready(func(_ *pool, w *worker) bool { return w.Labels["image"] == "" })}, ""},
-		"a mark in the status": {[]func(*pool, *spec){changes(func(p *pool, c *change) { c.To.Spec.Image, c.To.Status.Ready, c.Subresource = "one", false, "status" }),
+		"a mark in the status": {[]func(*pool, *spec){
+			changes(func(p *pool, c *change) { c.To.Spec.Image, c.To.Status.Ready, c.Subresource = "one", false, "status" }),
 			func(_ *pool, s *spec) {
 				update := s.Update
 				s.Update = func(w *worker) (c change) {
@@ -386,35 +387,60 @@ func TestCheckUpdate(t *testing.T) {
 					}
 					return c
 				}
-			}}, ""},
+			},
+		}, ""},
 
-		"Ready does not look": {[]func(*pool, *spec){isReady},
-			`Rules.Ready is still true after the change of Spec.Image="two", although the child's own controller has not seen it, so MaxUnavailable would limit nothing: let it be false while status.observedGeneration is below metadata.generation`},
-		"Available does not look": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available = func(w *worker) bool { return w.Status.Ready } }},
-			`Rules.Available is still true after the change of Spec.Image="two"`},
-		"a label has no generation": {[]func(*pool, *spec){labelled},
-			`metadata.generation stays the same, so let the child's controller report in its status what it has seen, and compare that`},
-		"Ready compares with the owner": {[]func(*pool, *spec){ready(func(p *pool, w *worker) bool { return w.Spec.Image == p.Spec.Image })},
-			`for the updated owner, Rules.Ready is false before the change, and unavailable children are changed without a limit: compare the child's status with the child, not with the owner`},
-		"Ready is never true": {[]func(*pool, *spec){ready(func(*pool, *worker) bool { return false })},
-			`for the old owner, Rules.Ready is false: pass a child that has become ready`},
-		"Ready is nil": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Ready = nil }},
-			`for the old owner, Rules.Ready is nil, so no child is ever ready`},
-		"a Free change makes it unready": {[]func(*pool, *spec){changes(func(_ *pool, c *change) { c.Free = true })},
-			`the change of Spec.Image="two" is Free, but Rules.Ready is false after it: do not set Free`},
-		"the old owner wants another": {[]func(*pool, *spec){func(p *pool, _ *spec) { p.Spec.Image = "three" }},
-			`for the old owner, Update changes Spec.Image="three": pass a child that is as this owner wants it`},
-		"Update is nil": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = nil }},
-			`for the updated owner, Update returns no change: pass an owner that wants another child`},
-		"Update returns a copy": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w.DeepCopy()} } }},
-			`for the updated owner, Update returns no change`},
-		"Update returns the child": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w} } }},
-			`for the old owner, Update returns the child itself: return the zero Change or a changed copy`},
+		"Ready does not look": {
+			[]func(*pool, *spec){isReady},
+			`Rules.Ready is still true after the change of Spec.Image="two", although the child's own controller has not seen it, so MaxUnavailable would limit nothing: let it be false while status.observedGeneration is below metadata.generation`,
+		},
+		"Available does not look": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available = func(w *worker) bool { return w.Status.Ready } }},
+			`Rules.Available is still true after the change of Spec.Image="two"`,
+		},
+		"a label has no generation": {
+			[]func(*pool, *spec){labelled},
+			`metadata.generation stays the same, so let the child's controller report in its status what it has seen, and compare that`,
+		},
+		"Ready compares with the owner": {
+			[]func(*pool, *spec){ready(func(p *pool, w *worker) bool { return w.Spec.Image == p.Spec.Image })},
+			`for the updated owner, Rules.Ready is false before the change, and unavailable children are changed without a limit: compare the child's status with the child, not with the owner`,
+		},
+		"Ready is never true": {
+			[]func(*pool, *spec){ready(func(*pool, *worker) bool { return false })},
+			`for the old owner, Rules.Ready is false: pass a child that has become ready`,
+		},
+		"Ready is nil": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Ready = nil }},
+			`for the old owner, Rules.Ready is nil, so no child is ever ready`,
+		},
+		"a Free change makes it unready": {
+			[]func(*pool, *spec){changes(func(_ *pool, c *change) { c.Free = true })},
+			`the change of Spec.Image="two" is Free, but Rules.Ready is false after it: do not set Free`,
+		},
+		"the old owner wants another": {
+			[]func(*pool, *spec){func(p *pool, _ *spec) { p.Spec.Image = "three" }},
+			`for the old owner, Update changes Spec.Image="three": pass a child that is as this owner wants it`,
+		},
+		"Update is nil": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = nil }},
+			`for the updated owner, Update returns no change: pass an owner that wants another child`,
+		},
+		"Update returns a copy": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w.DeepCopy()} } }},
+			`for the updated owner, Update returns no change`,
+		},
+		"Update returns the child": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w} } }},
+			`for the old owner, Update returns the child itself: return the zero Change or a changed copy`,
+		},
 		"Update modifies the child": {[]func(*pool, *spec){func(p *pool, s *spec) {
 			s.Update = func(w *worker) (c change) { w.Spec.Image = p.Spec.Image; return c }
 		}}, `for the updated owner, Update modifies the child: change a copy`},
-		"Update counts": {[]func(*pool, *spec){changes(func(_ *pool, c *change) { calls++; c.To.Labels["calls"] = strconv.Itoa(calls) })},
-			`for the updated owner, Update returns different changes for equal children`},
+		"Update counts": {
+			[]func(*pool, *spec){changes(func(_ *pool, c *change) { calls++; c.To.Labels["calls"] = strconv.Itoa(calls) })},
+			`for the updated owner, Update returns different changes for equal children`,
+		},
 		"Update sets the status": {[]func(*pool, *spec){func(p *pool, s *spec) {
 			s.Update = func(w *worker) (c change) {
 				if p.Spec.Image == "two" && w.Status.Ready {
@@ -438,12 +464,12 @@ func TestCheckUpdate(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, tt.want)
-				assert.ErrorContains(t, err, `replicastest: Worker "default/a": `)
+				require.ErrorContains(t, err, `replicastest: Worker "default/a": `)
 			}
-			assert.Equal(t, was, [3]any{old, updated, w})
+			assert.Equal(t, [3]any{old, updated, w}, was)
 		})
 	}
-	for want, err := range map[string]error{
+	for want, err := range map[string]error{ //nolint:paralleltest // the calls were made already
 		"replicastest: the kind has no Spec": replicastest.CheckUpdate(controller.Kind[*pool, *worker]{}, old, updated, w),
 		"replicastest: an owner is nil":      errors.Join(replicastest.CheckUpdate(painted(), nil, updated, w), replicastest.CheckUpdate(painted(), old, nil, w)),
 		"replicastest: the child is nil":     replicastest.CheckUpdate(painted(), old, updated, nil),
