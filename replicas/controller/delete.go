@@ -100,14 +100,19 @@ func (d *deletions[O, C]) isGone(v *victim[C]) {
 
 // isMarked is called for a child that was asked to leave.
 func (d *deletions[O, C]) isMarked(v *victim[C]) {
-	if !d.leaves(v.patched) { // it would be asked again by each pass
+	if !d.leaves(v.patched) {
 		v.err = errSameAgain
-		d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
-		d.givesUp(v)
+		d.isUndone(v)
 		return
 	}
 	d.Retired = append(d.Retired, v.patched)
 	d.isGone(v)
+}
+
+// isUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
+func (d *deletions[O, C]) isUndone(v *victim[C]) {
+	d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
+	d.givesUp(v)
 }
 
 // sendBatch deletes children in parallel.
@@ -139,7 +144,9 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 			d.isGone(v)
 		case errors.Is(v.err, errNotAsShown):
 			d.again(1)
-		case apierrors.IsNotFound(v.err):
+		case errors.Is(v.err, errSameAgain):
+			d.isUndone(v)
+		case apierrors.IsNotFound(v.err) && (v.Mark == nil || isGone(*v.Mark, v.err)):
 			d.isGone(v)
 		case apierrors.IsConflict(v.err):
 			d.holdChanged(v)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -136,10 +137,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 		p.state.nothingLeft(p.Now)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
-	active -= len(p.Retired) - len(p.activeOf(p.Retired))
-	if p.spec.Rules.Active == nil { // they did not count while they were leaving
-		active += len(p.Recalled)
-	}
+	active += len(p.activeOf(p.Retired)) - len(p.Retired) + len(p.cameBack())
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
 
@@ -231,6 +229,15 @@ func (p *pass[O, C]) controls(c C) bool {
 // isReplica reports whether a child is one of the owner's active children.
 func (p *pass[O, C]) isReplica(c C) bool {
 	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && !p.leaves(c)
+}
+
+// cameBack returns the recalled children that did not count while they were leaving.
+func (p *pass[O, C]) cameBack() []C {
+	if len(p.Recalled) == 0 {
+		return nil
+	}
+	left := sets.New(idsIn(p.Terminating)...)
+	return filter(p.Recalled, func(c C) bool { return left.Has(object.ID(c)) })
 }
 
 // leaves reports whether a child is being deleted or bears the mark of Spec.Retire.

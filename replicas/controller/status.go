@@ -320,7 +320,7 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 // If vanishes(child) is true, the server has already removed the child. The cache may show the child as
 // terminating for a moment, but the status must not count the child.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
-	known, terminates := p.snapshot.Version != "", p.Terminating
+	known, terminates, back := p.snapshot.Version != "", p.Terminating, p.cameBack()
 	if known {
 		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
 	}
@@ -329,7 +329,11 @@ func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 		counted = append(slices.Clip(stay), leave...)
 		return p.tally(append(slices.Clip(counted), terminates...)), counted
 	}
-	counted = append(append(slices.Clip(stay), come...), p.Created...)
+	if len(back) > 0 {
+		recalled := sets.New(idsIn(back)...)
+		terminates = filter(terminates, func(c C) bool { return !recalled.Has(object.ID(c)) })
+	}
+	counted = slices.Concat(stay, come, p.Created, back)
 	var terminating int32
 	for _, c := range leave {
 		switch {

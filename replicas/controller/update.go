@@ -47,7 +47,7 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 		if e.err == nil && !e.Free || e.err == nil && e.Recall {
 			p.tellUpdated(e.Change)
 		}
-		if apierrors.IsConflict(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errNotAsShown) {
+		if apierrors.IsConflict(e.err) || isGone(e.Change, e.err) || errors.Is(e.err, errNotAsShown) {
 			return nil // it says nothing about the other children
 		}
 		return e.err
@@ -116,7 +116,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	}
 	change := again(live)
 	change.Object, change.Recall = live, c.Recall
-	if change.IsZero() {
+	if change.IsZero() || c.Free && !change.Free { // the cache has dropped what tells; no budget was left for this child
 		return errSameAgain
 	}
 	*c = change
@@ -131,12 +131,18 @@ func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb 
 	case err == nil:
 		p.believe(start, patched)
 		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
-	case apierrors.IsNotFound(err):
+	case isGone(c, err):
 		known.ObserveDeleted(start, id, now)
 		known.CallAnswered(id)
 	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
 		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
 	}
+}
+
+// isGone reports whether the answer to a change shows that the child does not exist. A server before 1.33 has no
+// subresource "resize" of pods and answers with NotFound, too, and the pod lives.
+func isGone[C Object](c replicas.Change[C], err error) bool {
+	return apierrors.IsNotFound(err) && c.Subresource == ""
 }
 
 func (p *pass[O, C]) tellUpdated(c replicas.Change[C]) {
@@ -187,7 +193,7 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 		u.state.holds.end("", UpdateFailed)
 		u.holdRepeated(name)
 		return nil
-	case apierrors.IsNotFound(e.err), errors.Is(e.err, errNotAsShown):
+	case isGone(e.Change, e.err), errors.Is(e.err, errNotAsShown):
 		u.again(1) // the ledger has what was found
 		return nil
 	case apierrors.IsConflict(e.err):
@@ -207,7 +213,7 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	switch {
 	case apierrors.IsInternalError(e.err) || serverDelay([]error{e.err}) > 0:
 		u.holdUpdates("", e.err, time.Second, time.Minute)
-	case isRefusal(e.err) || errors.Is(e.err, errSameAgain):
+	case isRefusal(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errSameAgain):
 		// A webhook took a label off again each time, and each event of a pod brought the next patch. So unlike after a
 		// Conflict, a newer child does not end the hold.
 		u.holdUpdates(name, e.err, time.Minute, 5*time.Minute)
@@ -220,14 +226,13 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 // holdRepeated delays the next change of a child that was changed before. A second client wrote its own value each
 // second, and after each of its writes the child needed the same change again.
 func (u *updates[O, C]) holdRepeated(name string) {
-	now := u.opts.Now()
-	switch h := u.state.holds.getOrAdd(UpdateFailed, name); {
-	case h.Remaining(now) < -changesApart:
-		*h = hold{Hold: backoff.Hold{Since: now}}
-	default:
-		h.Double(now, time.Second, 5*time.Minute)
-		h.why, h.version = errSameAgain, ""
+	h, now := u.state.holds.getOrAdd(UpdateFailed, name), u.opts.Now()
+	if h.Remaining(now) < -changesApart {
+		*h = hold{Hold: backoff.Hold{Since: now}} // of no length
+		return
 	}
+	h.Double(now, time.Second, 5*time.Minute)
+	h.why, h.version = errSameAgain, ""
 }
 
 // changesApart is how long a child must be left as it is, so that its next change is a new one.

@@ -5,6 +5,7 @@ package replicastest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,8 +88,8 @@ type Call struct {
 	Subresource          string // the subresource that a patch of a child is for; "" means the child itself
 	DryRun               bool
 	Limit                int // the maximum number of objects in a list; 0 means no maximum
-	// ResourceVersion is the resourceVersion in the preconditions of a deletion, or "" if the
-	// preconditions do not contain one.
+	// ResourceVersion is the resourceVersion in the preconditions of a deletion, or in the metadata
+	// of a patch of a child. If there is none, it is "".
 	ResourceVersion string
 	// Err is the error that the call returned, or nil if the call succeeded. Err is set only for
 	// the calls in a Record.
@@ -209,6 +210,10 @@ func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOpti
 func (c calls[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	call := c.cluster.children.callFor("patch", child)
 	call.Subresource, call.DryRun = patch.Subresource, len(opts.DryRun) > 0
+	var body metav1.PartialObjectMetadata
+	if json.Unmarshal(patch.Data, &body) == nil { // the server answers a patch that is no object with an error
+		call.ResourceVersion = body.ResourceVersion
+	}
 	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.patchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})

@@ -435,16 +435,16 @@ func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replic
 func (u *updates) answered(call replicastest.Call, err error) {
 	key := keyOf(call)
 	sent, known := u.sent[key]
-	w, isShown := u.controller.View.ChildWatch.Get(call.Namespace, call.Name)
+	carried, _ := strconv.ParseUint(call.ResourceVersion, 10, 64)
 	switch {
 	case err == nil:
 		delete(u.sent, key)
-	case isFinal(err) || !isShown:
-	case known && (call.Verb == "delete" || versionOf(w) <= sent.version):
+	case isFinal(err):
+	case known && (call.Verb == "delete" || carried <= sent.version):
 		sent.floor = min(sent.floor, u.floor)
 		u.sent[key] = sent
 	default:
-		u.sent[key] = sending{u.blind(), versionOf(w), u.floor}
+		u.sent[key] = sending{u.blind(), carried, u.floor}
 	}
 }
 
