@@ -61,7 +61,7 @@ type updates struct {
 	todo   []deed
 	during string // the verb of the next call before which meddle is called; "" for none
 	meddle func(replicastest.Call)
-	undo   int // who undoes changes: 0 nobody, 1 a webhook, 2 another client
+	undo   int // what undoes changes: 0 nothing, 1 a webhook, 2 another client
 	hit    hit
 	dark   map[string]time.Time // until when the calls for a worker are refused
 	dies   int                  // the process dies after so many more calls; 0 means never
@@ -423,12 +423,18 @@ func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replic
 	if c == u.controller && call.Kind == "Worker" && (call.Verb == "patch" || call.Verb == "delete") {
 		u.answered(call, err)
 	}
-	isBirth := func(call replicastest.Call) bool { return call.Verb == "create" }
-	if u.dies > 0 && c == u.controller && !isBirth(call) && !slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](c.Client).InFlight(), isBirth) { // a new process would not know of these births
+	if u.dies > 0 && c == u.controller && call.Verb != "create" && !u.isCreating() {
 		if u.dies--; u.dies == 0 {
 			panic(replicastest.Crash{})
 		}
 	}
+}
+
+// isCreating reports whether a creation is in flight. A new process would not know of it.
+func (u *updates) isCreating() bool {
+	return slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight(), func(call replicastest.Call) bool {
+		return call.Verb == "create"
+	})
 }
 
 // answered records a call without an answer.
@@ -483,7 +489,7 @@ func (u *updates) change(op Op) error { //nolint:funlen // a list of accidents
 		}
 		return content(contents[op.M%3])
 	case 1:
-		u.stir(op.For/20, 20*op.For)
+		u.stir(op.For/5, 20*op.For)
 	case 2: // changed, and changed back: at once, or in the middle of the rollout
 		p, err := u.GetOwner(context.Background(), namespace, "pool")
 		if err != nil {
@@ -530,7 +536,7 @@ func (u *updates) change(op Op) error { //nolint:funlen // a list of accidents
 	case 9:
 		u.lags(op)
 	case 10:
-		return u.process(op)
+		u.process(op)
 	case 11:
 		all := u.Children(namespace)
 		if len(all) == 0 {
@@ -539,7 +545,7 @@ func (u *updates) change(op Op) error { //nolint:funlen // a list of accidents
 		return edit(all[op.M%len(all)].Name, func(w *worker) {
 			if op.M > 3 {
 				w.Status.Ready = false // it crashes, and comes up again
-				u.later(u.upTo(time.Minute), func() { _ = edit(w.Name, func(w *worker) { u.Ready(w) }) })
+				u.later(u.upTo(time.Minute), func() { _ = edit(w.Name, func(w *worker) { w.Status.Ready = !w.Status.Ended }) })
 				return
 			}
 			metav1.SetMetaDataLabel(&w.ObjectMeta, "go", "now")
@@ -606,11 +612,10 @@ func (u *updates) lags(op Op) {
 	}
 }
 
-// process lets the process die, restart, restart with lists of an old server, or work beside another one for a while.
-func (u *updates) process(op Op) error {
-	isBirth := func(call replicastest.Call) bool { return call.Verb == "create" }
-	if slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight(), isBirth) {
-		return nil
+// process lets the process die, restart, restart with lists of an old server, or work together with a second one for a while.
+func (u *updates) process(op Op) {
+	if u.isCreating() {
+		return
 	}
 	switch op.M % 6 {
 	case 0:
@@ -630,7 +635,6 @@ func (u *updates) process(op Op) error {
 			u.later(10*op.For, u.alone)
 		}
 	}
-	return nil
 }
 
 // snapshot saves what an old server will list.
