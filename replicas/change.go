@@ -196,7 +196,7 @@ func (c Change[T]) IsZero() (same bool) {
 }
 
 func (s *Spec[T]) refuseChange(child T, format string, args ...any) error {
-	return refuse(s.Owner, s.Kind, InvalidChange, "change of %q: %w", object.Name(child), fmt.Errorf(format, args...))
+	return s.refuse(InvalidChange, "change of %q: %w", object.Name(child), fmt.Errorf(format, args...))
 }
 
 // checkChange returns an error if a child must not be changed in this way.
@@ -213,6 +213,8 @@ func (s *Spec[T]) checkChange(change Change[T]) error {
 		return s.refuseChange(child, "metadata.ownerReferences would change")
 	case !object.IsNil(s.Selector) && !s.Selector.Matches(labels.Set(to.GetLabels())):
 		return s.refuseChange(child, "metadata.labels %q would not match the selector %q", labels.Set(to.GetLabels()), s.Selector)
+	case s.GroupOf != nil && s.GroupOf(to) != s.GroupOf(child): // it would be missing here and surplus there
+		return s.refuseChange(child, "it would move to group %q", s.GroupOf(to))
 	case strings.ContainsAny(change.Subresource, "/.%?#"): // it becomes a part of the path of a request
 		return s.refuseChange(child, "subresource %q is no name", change.Subresource)
 	}

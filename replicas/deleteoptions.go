@@ -22,13 +22,13 @@ func (s *Spec[T]) checkDeleteOptions() error {
 	opts := s.DeleteOptions
 	switch {
 	case opts.Preconditions != nil:
-		return refuse(s.Owner, s.Kind, InvalidDeleteOptions, "deleteOptions.preconditions is set, but each deletion has its own")
+		return s.refuse(InvalidDeleteOptions, "deleteOptions.preconditions is set, but each deletion has its own")
 	case len(opts.DryRun) > 0:
-		return refuse(s.Owner, s.Kind, InvalidDeleteOptions, "deleteOptions.dryRun is set, so no child would ever be deleted")
+		return s.refuse(InvalidDeleteOptions, "deleteOptions.dryRun is set, so no child would ever be deleted")
 	}
 	opts.Preconditions = &metav1.Preconditions{} // some options may not be combined with the preconditions of a Deletion
 	if faults := metav1validation.ValidateDeleteOptions(&opts); len(faults) > 0 {
-		return refuse(s.Owner, s.Kind, InvalidDeleteOptions, "deleteOptions.%w", faults.ToAggregate())
+		return s.refuse(InvalidDeleteOptions, "deleteOptions.%w", faults.ToAggregate())
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Explain returns the children in deletion order. Each entry names the criterion that ranks its
-// child before the next child. Children that must stay come last. Scale.Delete contains the first
+// child before the next child. Children that must stay come last. With Spec.Groups, the children of
+// each group are ranked on their own, group after group. Scale.Delete contains the first
 // children in this order, except in a rollout or while deletions are in flight.
 //
 // The parameter owned lists the owner's children, as for ScaleTo. To explain a plan, pass the
@@ -30,13 +31,17 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err := spec.refuseRepeated(active); err != nil {
 		return nil, err
 	}
-	wanted, err := spec.wanted(active)
+	parts, err := spec.parts(active)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := spec.fitSlots(active, wanted); err != nil {
-		return nil, err
+	var all []podrank.Victim[T]
+	for _, p := range spec.deal(parts, active, nil, nil) {
+		if _, _, err := p.fitSlots(p.owned, p.wanted); err != nil {
+			return nil, err
+		}
+		staying := p.staying(p.owned)
+		all = append(all, podrank.Explain(staying, p.ranking(staying))...)
 	}
-	staying := spec.staying(active)
-	return podrank.Explain(staying, spec.ranking(staying)), nil
+	return all, nil
 }

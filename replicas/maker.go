@@ -25,6 +25,9 @@ type maker[T metav1.Object] struct {
 	template *corev1.PodTemplateSpec
 	make     func(name string) (T, error) // Spec.New; if nil, children are built from the template
 	err      error                        // the reason why no child can be built, or nil
+	group    string                       // the group of the children, and what reports it; groupOf is nil without groups
+	groupOf  func(T) string
+	groups   map[string]*maker[T] // the makers of all groups, by the names of the children
 }
 
 func (m *maker[T]) failure(i int, format string, args ...any) error {
@@ -86,6 +89,9 @@ func (m *maker[T]) check(child T) error {
 	}
 	if !m.selector.Matches(labels.Set(child.GetLabels())) {
 		return fmt.Errorf("its labels %q do not match selector %q", labels.Set(child.GetLabels()), m.selector)
+	}
+	if m.groupOf != nil && m.groupOf(child) != m.group {
+		return fmt.Errorf("GroupOf returns %q for it, and it must be of group %q", m.groupOf(child), m.group)
 	}
 	switch namespace := m.owner.GetNamespace(); {
 	case namespace != "" && namespace != m.namespace(child):

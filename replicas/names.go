@@ -53,6 +53,9 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 		if err := check(name); err != nil {
 			return nil, s.failure("Names returned %q: %w", name, err)
 		}
+		if s.GroupOf != nil && baseOf(name) != s.BaseName { // without an answer to its creation, nothing would tell its group
+			return nil, s.failure("Names returned %q, and a name in a group must be %q and characters without \"-\"", name, prefix)
+		}
 		if !taken.Has(name) {
 			taken.Insert(name)
 			names = append(names, name)

@@ -44,11 +44,11 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.noneNil(objs); err != nil {
 		return Plan[T]{}, err
 	}
-	wanted, err := spec.wanted(objs)
+	parts, err := spec.parts(objs)
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	claims, err := spec.claims(objs, wanted)
+	claims, err := spec.claims(objs, parts)
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -70,7 +70,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	marked := spec.marked(objs, func(obj T) bool {
 		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
 	})
-	scale, blocked, err := spec.scale(owned, ended, marked, objs, wanted)
+	scale, blocked, err := spec.scaleParts(spec.deal(parts, owned, ended, marked), objs)
 	if err == nil && scale.maker != nil {
 		err = scale.maker.err
 	}
@@ -106,11 +106,11 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.refuseRepeated(join(active, ended)); err != nil {
 		return Scale[T]{}, err
 	}
-	wanted, err := spec.wanted(owned)
+	parts, err := spec.parts(owned)
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	scale, _, err := spec.scale(active, ended, spec.marked(owned, func(T) bool { return true }), owned, wanted)
+	scale, _, err := spec.scaleParts(spec.deal(parts, active, ended, spec.marked(owned, func(T) bool { return true })), owned)
 	return scale, err
 }
 
@@ -184,8 +184,8 @@ func (s *Spec[T]) counts() func(T) bool {
 
 // claims decides which children to adopt, release, keep or ignore, by calling
 // selector.Claimer.Plan.
-func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
-	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
+func (s *Spec[T]) claims(objs []T, parts []part[T]) (selector.Claims[T], error) {
+	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, parts)}
 	return claimer.Plan(objs)
 }
 

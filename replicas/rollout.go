@@ -36,7 +36,7 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	}
 	switch {
 	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
-		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
+		return 0, 0, s.refuse(InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
 		unavailable = 1 // both limits were rounded to 0, which would prevent every replacement
 	}
@@ -56,15 +56,15 @@ func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (
 		digits, isPercentage := strings.CutSuffix(value.StrVal, "%")
 		share, err := strconv.ParseUint(digits, 10, 31)
 		if err != nil || !isPercentage {
-			return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %q is no percentage", field, value.StrVal)
+			return 0, s.refuse(InvalidRollout, "%s %q is no percentage", field, value.StrVal)
 		}
 		n = int(share)
 	}
 	switch {
 	case n < 0:
-		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %v is negative", field, value)
+		return 0, s.refuse(InvalidRollout, "%s %v is negative", field, value)
 	case !roundUp && value.Type == intstr.String && n > 100:
-		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %v is more than 100%%", field, value)
+		return 0, s.refuse(InvalidRollout, "%s %v is more than 100%%", field, value)
 	case value.Type == intstr.Int:
 		return n, nil
 	case roundUp:
@@ -216,7 +216,7 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 		return nil
 	}
 	if unavailable, surge, _ := s.rollout(); unavailable+surge == 0 {
-		return refuse(s.Owner, s.Kind, InvalidRollout, "maxUnavailable and maxSurge are 0, and %d children must be replaced", room.must)
+		return s.refuse(InvalidRollout, "maxUnavailable and maxSurge are 0, and %d children must be replaced", room.must)
 	}
 	return nil
 }

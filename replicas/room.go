@@ -48,6 +48,9 @@ type Room[T metav1.Object] struct {
 	missing   int
 	recalling sets.Set[types.UID]
 	returning int // the number of those in recalling that may become active, and so hold a place
+
+	groups  []groupRoom[T] // the Room of each group, and the fields above but for the numbers are not set; nil without groups
+	groupOf func(T) string
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
@@ -65,19 +68,26 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err != nil {
 		return Room[T]{}, err
 	}
-	changes, _, err := spec.drift(active)
+	parts, err := spec.parts(owned)
 	if err != nil {
 		return Room[T]{}, err
 	}
-	wanted, err := spec.wanted(owned)
-	if err != nil {
-		return Room[T]{}, err
+	var rooms []groupRoom[T]
+	for _, p := range spec.deal(parts, active, nil, spec.marked(owned, func(T) bool { return true })) {
+		changes, _, err := p.drift(p.owned)
+		if err != nil {
+			return Room[T]{}, err
+		}
+		counted, _, err := p.fitSlots(p.owned, p.wanted)
+		if err != nil {
+			return Room[T]{}, err
+		}
+		rooms = append(rooms, groupRoom[T]{p.room(counted, p.marked, p.wanted, changes), p.group})
 	}
-	counted, _, err := spec.fitSlots(active, wanted)
-	if err != nil {
-		return Room[T]{}, err
+	if spec.GroupOf == nil {
+		return rooms[0].Room, nil
 	}
-	return spec.room(counted, spec.marked(owned, func(T) bool { return true }), wanted, changes), nil
+	return spec.joinRooms(rooms), nil
 }
 
 // room computes the Room of an owner with these active children. These rules apply:
@@ -193,6 +203,9 @@ func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 // keeps as many repeated creations as places are free, and no others. Scale.Discard does not change.
 // Changes and deletions of a nil object are removed, and so are changes to nil.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
+	if r.groups != nil {
+		return r.clampGroups(scale)
+	}
 	recalls, taken := r.clampRecalls(filter(scale.Update, func(c Change[T]) bool { return c.Recall && !object.IsNil(c.Object) && !object.IsNil(c.To) }))
 	again, free := r.places-taken, max(r.places-taken-len(r.creating), 0)
 	if scale.Names == nil {

@@ -111,6 +111,7 @@ type Deletion[T metav1.Object] struct {
 //   - Spec.New returned a child whose labels do not match the selector.
 //   - Spec.New returned a child in another namespace than the owner's, or a pod in no namespace.
 //   - Spec.New returned a child that another owner controls.
+//   - Group.New returned a child of another group.
 func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: the plan creates nothing", i)
@@ -118,7 +119,7 @@ func (s Scale[T]) New(i int) (T, error) {
 	if i < 0 || i >= s.Create {
 		return *new(T), s.maker.failure(i, "the plan creates only %d", s.Create)
 	}
-	return s.maker.child(i, s.Names)
+	return s.maker.of(nameAt(s.Names, i)).child(i, s.Names)
 }
 
 // staying selects the active children that are not leaving. If Rules.Active is nil, no active
@@ -159,14 +160,8 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	if err := s.checkReplaces(room); err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	if len(changes) > 0 && s.Facts.Related != nil {
-		related, asked, all := s.Facts.Related, false, []T(nil)
-		s.Facts.Related = func() []T { // for the order of the deletions, and of the changes
-			if !asked {
-				asked, all = true, related()
-			}
-			return all
-		}
+	if len(changes) > 0 {
+		s.Facts.Related = onceOnly(s.Facts.Related) // for the order of the deletions, and of the changes
 	}
 	recalls, err := s.recalls(marked, &room)
 	if err != nil {
@@ -200,7 +195,7 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 			return Scale[T]{}, Blocked{}, err
 		}
 		scale.Create = create
-		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate()}
+		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate(), group: s.group, groupOf: s.GroupOf}
 	}
 	if len(changes) > 0 {
 		now, kept, deferred, err := s.changesNow(owned, changes, scale.Delete, room)

@@ -42,7 +42,7 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 		return is, nil
 	}
 	if s.Replicas > MaxSlots {
-		return is, refuse(s.Owner, s.Kind, InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
+		return is, s.refuse(InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
 	taken, owner := sets.New(s.Facts.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range join(objs, s.Facts.Undecided) {
@@ -56,12 +56,12 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 		name := s.Slots(i)
 		switch {
 		case is.held.Has(name) || chosen.Has(name):
-			return slots{}, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
+			return slots{}, s.refuse(InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
 		case taken.Has(name):
 			is.held.Insert(name)
 		case len(is.free) < s.burst():
 			if err := check(name); err != nil {
-				return slots{}, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d is %q: %w", i, name, err)
+				return slots{}, s.refuse(InvalidSlots, "slot %d is %q: %w", i, name, err)
 			}
 			chosen.Insert(name)
 			is.free = append(is.free, name)
@@ -71,10 +71,27 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	return is, nil
 }
 
-// mayAdopt returns a filter that reports whether an orphan may be adopted. For each wanted slot
-// without an active child of the owner, the filter allows one orphan. Without slots, the filter is
-// nil, unless no orphan may be adopted.
-func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
+// mayAdopt returns a filter that reports whether an orphan may be adopted. It is nil if all may.
+func (s *Spec[T]) mayAdopt(objs []T, parts []part[T]) func(T) bool {
+	if s.GroupOf == nil {
+		return parts[0].mayFill(objs, parts[0].wanted)
+	}
+	owner, filters := object.OwnerOf(s.Owner, s.Kind.GroupKind()), map[string]func(T) bool{}
+	for _, p := range parts {
+		filters[p.group] = p.mayFill(objs, p.wanted)
+	}
+	return func(obj T) bool {
+		if owner.Controls(obj) {
+			return true
+		}
+		may, listed := filters[s.GroupOf(obj)] // a group that is not listed wants none
+		return listed && (may == nil || may(obj))
+	}
+}
+
+// mayFill returns the filter of mayAdopt for one part. For each wanted slot without an active child of the owner, the
+// filter allows one orphan.
+func (s *Spec[T]) mayFill(objs []T, wanted slots) func(T) bool {
 	if s.Slots == nil && !s.NoAdoption { // the usual case, which needs no function
 		return nil
 	}

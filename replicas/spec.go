@@ -6,6 +6,7 @@ package replicas
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -130,6 +131,21 @@ type Spec[T metav1.Object] struct {
 	// child, so no client changes what is shared. In a loop of your own, copy a child before you
 	// change its maps, or before a client decodes the answer into it.
 	New func(name string) (T, error)
+	// Groups divides the children into parts, each with its own number, names and limits, such as the head and the workers
+	// of a cluster. Each group is planned as if it were the only one, so no group waits for another. Selector, Rules,
+	// Update, Retire, Finalizer, Paused and BurstReplicas are those of all groups, and BurstReplicas limits each of them.
+	// If GroupOf is set, a Group replaces these fields of the Spec, which are then refused: BaseName, Replicas, Slots,
+	// Template, New, MaxUnavailable, MaxSurge and MaxDeletions. The Spec is refused with the reason InvalidGroups if two
+	// groups have the same name, BaseName or slot, or if Facts.Names is nil and a group has no Slots.
+	Groups []Group[T]
+	// GroupOf returns the name of a child's group, usually the value of a label, and is required with Groups. It must
+	// return equal results for equal children, and is also called for orphans that match Selector.
+	//
+	// A group that is no longer in Groups is a group of 0 without limits, so its children are deleted. If GroupOf returns
+	// "", the child counts for no group, and is neither deleted nor changed, except while the owner is drained by its
+	// Finalizer. So if a Kind gets groups and has children without the label, GroupOf should return their group, and
+	// Update can set the label. An orphan is adopted only if its group is in Groups.
+	GroupOf func(child T) string
 	// Update returns the change that a child needs, or the zero Change. Set Update if children are changed in place and
 	// not replaced. If it is nil, no child is changed.
 	//
@@ -223,6 +239,8 @@ type Spec[T metav1.Object] struct {
 	DeleteOptions metav1.DeleteOptions
 	// Facts are what the caller knows of this moment. The other fields say what the owner wants.
 	Facts Facts[T]
+
+	group string // the name of the group that this Spec plans alone
 }
 
 // Facts are what the caller of Manage knows of the moment at which a plan is made. A loop of your own fills them
@@ -352,7 +370,14 @@ func ReplicationControllerSpec(rc *corev1.ReplicationController) (PodSpec, error
 }
 
 func (s *Spec[T]) failure(format string, args ...any) error {
+	if s.group != "" {
+		format, args = "group %q: %w", []any{s.group, fmt.Errorf(format, args...)}
+	}
 	return failure(s.Owner, s.Kind, format, args...)
+}
+
+func (s *Spec[T]) refuse(reason, format string, args ...any) error {
+	return &RefusedError{Reason: reason, Err: s.failure(format, args...)}
 }
 
 // checkOwner returns an error if Owner or Kind is incomplete, or if they do not match.
@@ -391,7 +416,7 @@ func (s *Spec[T]) otherKind() string {
 func (s *Spec[T]) checkScale() error {
 	switch {
 	case s.Replicas < 0:
-		return refuse(s.Owner, s.Kind, InvalidReplicas, "replicas %d is negative", s.Replicas)
+		return s.refuse(InvalidReplicas, "replicas %d is negative", s.Replicas)
 	case s.BurstReplicas < 0:
 		return s.failure("burst replicas %d is negative", s.BurstReplicas)
 	case s.MaxDeletions != nil && *s.MaxDeletions < 0:
@@ -403,7 +428,7 @@ func (s *Spec[T]) checkScale() error {
 	case s.Facts.Now.IsZero():
 		return s.failure("now is the zero time")
 	case s.Retire != nil && s.Rules.Leaving == nil:
-		return refuse(s.Owner, s.Kind, InvalidChange, "Retire is set, and Rules.Leaving is nil: nothing would tell a marked child")
+		return s.refuse(InvalidChange, "Retire is set, and Rules.Leaving is nil: nothing would tell a marked child")
 	}
 	if err := s.checkReadyWithin(); err != nil {
 		return err
@@ -421,9 +446,9 @@ func (s *Spec[T]) checkReadyWithin() error {
 	}
 	switch complete := s.Rules.Complete(); {
 	case within < 0:
-		return refuse(s.Owner, s.Kind, InvalidReplicas, "readyWithin %v is negative", within)
+		return s.refuse(InvalidReplicas, "readyWithin %v is negative", within)
 	case within < least:
-		return refuse(s.Owner, s.Kind, InvalidReplicas, "readyWithin %v is below minReadySeconds, which is %v", within, least)
+		return s.refuse(InvalidReplicas, "readyWithin %v is below minReadySeconds, which is %v", within, least)
 	case complete.Ready == nil:
 		return s.failure("readyWithin is %v, and Rules.Ready is nil: no %T is ever ready", within, *new(T))
 	case complete.NotReadySince == nil:
@@ -444,6 +469,9 @@ func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
 	}
+	if err := s.checkGroups(); err != nil {
+		return err
+	}
 	s.Rules = s.Rules.at(s.Facts.Now)
 	return nil
 }
@@ -461,18 +489,23 @@ func (s *Spec[T]) deletionsOnly() Spec[T] {
 	return Spec[T]{
 		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
 		Slots: s.Slots, Rules: rules, Retire: s.Retire, // for the order, and because children drain here, too
+		Groups: s.emptied(), GroupOf: s.GroupOf,
 		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions,
 		Facts: facts,
 	}
 }
 
-// Wanted returns the desired number of children. The result is Replicas, or 0 if Draining returns
-// true.
+// Wanted returns the desired number of children. The result is Replicas, or the sum of all groups, or 0 if Draining
+// returns true.
 func (s *Spec[T]) Wanted() int32 {
 	if s.Draining() {
 		return 0
 	}
-	return s.Replicas
+	wanted := int64(s.Replicas)
+	for _, g := range s.Groups {
+		wanted += int64(g.Replicas)
+	}
+	return int32(min(wanted, math.MaxInt32))
 }
 
 // Draining reports whether the owner is being deleted and is kept by the Finalizer until its
@@ -491,12 +524,16 @@ func (s *Spec[T]) check() error {
 		return err
 	}
 	if s.MinReadySeconds < 0 {
-		return refuse(s.Owner, s.Kind, InvalidReplicas, "minReadySeconds %d is negative", s.MinReadySeconds)
+		return s.refuse(InvalidReplicas, "minReadySeconds %d is negative", s.MinReadySeconds)
 	}
 	if err := s.checkSelector(); err != nil {
 		return err
 	}
-	if s.New == nil && rulesOfPods[T]() != nil && !s.isEnding() {
+	switch {
+	case s.isEnding():
+	case s.GroupOf != nil:
+		return s.checkMakers()
+	case s.New == nil && rulesOfPods[T]() != nil:
 		return s.checkTemplate()
 	}
 	return nil
@@ -518,7 +555,7 @@ func (s *Spec[T]) checkCreate() error {
 
 func (s *Spec[T]) checkSelector() error {
 	if err := object.CheckSelector(s.Selector); err != nil {
-		return refuse(s.Owner, s.Kind, InvalidSelector, "%w", err)
+		return s.refuse(InvalidSelector, "%w", err)
 	}
 	return nil
 }
@@ -526,11 +563,11 @@ func (s *Spec[T]) checkSelector() error {
 func (s *Spec[T]) checkTemplate() error {
 	switch {
 	case s.Template == nil:
-		return refuse(s.Owner, s.Kind, InvalidTemplate, "template is nil")
+		return s.refuse(InvalidTemplate, "template is nil")
 	case len(s.Template.Labels) == 0:
-		return refuse(s.Owner, s.Kind, InvalidTemplate, "template has no labels")
+		return s.refuse(InvalidTemplate, "template has no labels")
 	case !s.Selector.Matches(labels.Set(s.Template.Labels)):
-		return refuse(s.Owner, s.Kind, InvalidTemplate, "template labels %q do not match selector %q",
+		return s.refuse(InvalidTemplate, "template labels %q do not match selector %q",
 			labels.Set(s.Template.Labels), s.Selector)
 	}
 	return nil

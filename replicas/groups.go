@@ -1,0 +1,311 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// InvalidGroups is the RefusedError.Reason if Groups or GroupOf cannot be used.
+const InvalidGroups = "InvalidGroups"
+
+// A Group is a part of the children with its own number. The zero Group is refused, because it has no name.
+type Group[T metav1.Object] struct {
+	// Name is what Spec.GroupOf returns for the children of the group. It is required, and is used once.
+	Name string
+	// BaseName is the part before the "-" in the names of new children. If it is empty, it is the owner's name, "-" and
+	// Name, and a long owner's name is shortened. The last "-" of a name ends its base, so a creation without an answer
+	// still tells its group. The Spec is refused if two groups have the same base, or if a base has more than 57
+	// characters or is no legal object name. With Slots, BaseName is ignored.
+	BaseName string
+	// Replicas, Slots, New, MaxUnavailable, MaxSurge and MaxDeletions mean what they mean in a Spec. New is required, and
+	// must return children for which GroupOf returns Name.
+	Replicas                 int32
+	Slots                    func(i int) string
+	New                      func(name string) (T, error)
+	MaxUnavailable, MaxSurge *intstr.IntOrString
+	MaxDeletions             *int
+	// Paused means that no child of the group is created, changed or deleted. A group that wants none has Replicas 0.
+	Paused bool
+}
+
+// maxBase is the maximum length of a base, which with "-" and 5 characters is the name of a child.
+const maxBase = maxNamePrefix - 1
+
+// A part is what is planned on its own: one group, or all children of an owner without groups.
+type part[T metav1.Object] struct {
+	Spec[T]
+	wanted               slots
+	owned, ended, marked []T
+}
+
+// parts returns the part of each group in Groups, without its children.
+func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
+	if s.GroupOf == nil {
+		wanted, err := s.wanted(objs)
+		return []part[T]{{Spec: *s, wanted: wanted}}, err
+	}
+	parts, named := make([]part[T], len(s.Groups)), map[string]string{}
+	for i, g := range s.Groups {
+		of := s.only(g)
+		wanted, err := of.wanted(objs)
+		if err != nil {
+			return nil, err
+		}
+		for _, slot := range slices.Concat(wanted.free, sets.List(wanted.held)) {
+			if other, twice := named[slot]; twice {
+				return nil, of.refuse(InvalidGroups, "slot %q is one of group %q too", slot, other)
+			}
+			named[slot] = g.Name
+		}
+		parts[i] = part[T]{Spec: of, wanted: wanted}
+	}
+	return parts, nil
+}
+
+// only returns the Spec of a group.
+func (s *Spec[T]) only(g Group[T]) Spec[T] {
+	of := *s
+	of.Groups, of.group = nil, g.Name
+	of.Replicas, of.Paused, of.New = g.Replicas, s.Paused || g.Paused, g.New
+	of.Slots, of.MaxUnavailable, of.MaxSurge, of.MaxDeletions = g.Slots, g.MaxUnavailable, g.MaxSurge, g.MaxDeletions
+	if g.Slots == nil {
+		of.BaseName = g.BaseName
+		if g.BaseName == "" {
+			owner := s.Owner.GetName()
+			owner = strings.TrimRight(owner[:min(len(owner), max(maxBase-1-len(g.Name), 0))], "-.")
+			of.BaseName = owner + "-" + g.Name
+		}
+	}
+	of.Facts.Undecided = filter(s.Facts.Undecided, func(c T) bool { return s.GroupOf(c) == g.Name })
+	of.Facts.CreationsInFlight = filter(s.Facts.CreationsInFlight, func(name string) bool { return g.Slots == nil && baseOf(name) == of.BaseName })
+	return of
+}
+
+// baseOf returns the part of a name before its last "-".
+func baseOf(name string) string { return name[:max(strings.LastIndexByte(name, '-'), 0)] }
+
+// deal gives each part its children, and adds a part for each group that is no longer listed.
+func (s *Spec[T]) deal(parts []part[T], owned, ended, marked []T) []part[T] {
+	if s.GroupOf == nil {
+		parts[0].owned, parts[0].ended, parts[0].marked = owned, ended, marked
+		return parts
+	}
+	at, listed := map[string]int{}, len(parts)
+	for i := range parts {
+		at[parts[i].group] = i
+	}
+	add := func(children []T, to func(p *part[T]) *[]T) {
+		for _, c := range children {
+			name := s.GroupOf(c)
+			i, ok := at[name]
+			switch {
+			case !ok && name == "" && !s.Draining():
+				continue
+			case !ok:
+				// Its template may be gone with it, so there is nothing that its children could be changed to.
+				of := s.only(Group[T]{Name: name})
+				of.Update = nil
+				i, parts = len(parts), append(parts, part[T]{Spec: of})
+				at[name] = i
+			}
+			list := to(&parts[i])
+			*list = append(*list, c)
+		}
+	}
+	add(owned, func(p *part[T]) *[]T { return &p.owned })
+	add(ended, func(p *part[T]) *[]T { return &p.ended })
+	add(marked, func(p *part[T]) *[]T { return &p.marked })
+	slices.SortFunc(parts[listed:], func(a, b part[T]) int { return cmp.Compare(a.group, b.group) })
+	return parts
+}
+
+// scaleParts joins the Scales of all parts.
+func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked Blocked, err error) {
+	if s.GroupOf == nil {
+		p := &parts[0]
+		return p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
+	}
+	related := onceOnly(s.Facts.Related)
+	for i := range parts {
+		p := &parts[i]
+		p.Facts.Related = related
+		scale, why, err := p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
+		if err != nil {
+			return Scale[T]{}, Blocked{}, err
+		}
+		if why.Reason != "" && (why.Reason != Paused || s.Paused) {
+			blocked = why // the view and the owner are those of all groups
+		}
+		all.add(scale, p.group)
+	}
+	if blocked.Reason != "" {
+		return Scale[T]{Outdated: all.Outdated}, blocked, nil
+	}
+	return all, Blocked{}, nil
+}
+
+// onceOnly returns a function that calls f only once.
+func onceOnly[T any](f func() []T) func() []T {
+	if f == nil {
+		return nil
+	}
+	asked, all := false, []T(nil)
+	return func() []T {
+		if !asked {
+			asked, all = true, f()
+		}
+		return all
+	}
+}
+
+// add adds the Scale of a group.
+func (s *Scale[T]) add(of Scale[T], group string) {
+	s.Create += of.Create
+	s.Names = append(s.Names, of.Names...)
+	s.Update, s.Delete, s.Discard = append(s.Update, of.Update...), append(s.Delete, of.Delete...), append(s.Discard, of.Discard...)
+	s.Doubled = append(s.Doubled, of.Doubled...)
+	s.Outdated, s.Deferred, s.Kept, s.MustStay = s.Outdated+of.Outdated, s.Deferred+of.Deferred, s.Kept+of.Kept, s.MustStay+of.MustStay
+	if of.maker == nil {
+		return
+	}
+	if s.maker == nil {
+		s.maker = &maker[T]{owner: of.maker.owner, kind: of.maker.kind, groups: map[string]*maker[T]{}}
+	}
+	for _, name := range of.Names {
+		s.maker.groups[name] = of.maker
+	}
+}
+
+// Group returns the name of the group of the child that New(i) returns. If Spec.Groups is not set, or i is not between 0
+// and Create-1, the result is "".
+func (s Scale[T]) Group(i int) string {
+	if s.maker == nil || i < 0 || i >= s.Create {
+		return ""
+	}
+	return s.maker.of(nameAt(s.Names, i)).group
+}
+
+// of returns the maker of the group to which a name belongs.
+func (m *maker[T]) of(name string) *maker[T] {
+	if of := m.groups[name]; of != nil {
+		return of
+	}
+	return m
+}
+
+// A groupRoom is the Room of one group.
+type groupRoom[T metav1.Object] struct {
+	Room[T]
+	group string
+}
+
+// joinRooms returns the Room of an owner with groups.
+func (s *Spec[T]) joinRooms(rooms []groupRoom[T]) Room[T] {
+	all := Room[T]{groups: rooms, groupOf: s.GroupOf}
+	for _, r := range rooms {
+		all.Create, all.Delete, all.Update = all.Create+r.Create, all.Delete+r.Delete, all.Update+r.Update
+	}
+	return all
+}
+
+// clampGroups clamps the part of each group to the Room of the group.
+func (r *Room[T]) clampGroups(scale Scale[T]) Scale[T] {
+	names, deletions, changes := scale.Names, scale.Delete, scale.Update
+	scale.Names, scale.Delete, scale.Update = nil, nil, nil
+	isNil := object.NilOf[T]()
+	for i := range r.groups {
+		g, clamped := &r.groups[i], Scale[T]{}
+		isOf := func(c T) bool { return !isNil(c) && r.groupOf(c) == g.group }
+		clamped.Names = filter(names, func(name string) bool { return scale.maker != nil && scale.maker.of(name).group == g.group })
+		clamped.Create = len(clamped.Names)
+		clamped.Delete = filter(deletions, func(v Deletion[T]) bool { return isOf(v.Object) })
+		clamped.Update = filter(changes, func(c Change[T]) bool { return isOf(c.Object) })
+		clamped = g.Clamp(clamped)
+		scale.Names = append(scale.Names, clamped.Names...)
+		scale.Delete, scale.Update = append(scale.Delete, clamped.Delete...), append(scale.Update, clamped.Update...)
+	}
+	scale.Create = len(scale.Names)
+	return scale
+}
+
+// emptied returns the groups of an owner that wants no children.
+func (s *Spec[T]) emptied() (groups []Group[T]) {
+	for _, g := range s.Groups {
+		groups = append(groups, Group[T]{Name: g.Name, Slots: g.Slots, MaxDeletions: g.MaxDeletions})
+	}
+	return groups
+}
+
+// checkGroups returns an error if the groups cannot be planned.
+func (s *Spec[T]) checkGroups() error {
+	if s.GroupOf == nil {
+		if len(s.Groups) > 0 {
+			return s.refuse(InvalidGroups, "groups are set, and GroupOf is nil")
+		}
+		return nil
+	}
+	for _, field := range []struct {
+		name  string
+		isSet bool
+	}{
+		{"replicas", s.Replicas != 0},
+		{"baseName", s.BaseName != ""},
+		{"slots", s.Slots != nil},
+		{"template", s.Template != nil},
+		{"new", s.New != nil},
+		{"maxUnavailable", s.MaxUnavailable != nil},
+		{"maxSurge", s.MaxSurge != nil},
+		{"maxDeletions", s.MaxDeletions != nil},
+	} {
+		if field.isSet {
+			return s.refuse(InvalidGroups, "%s is set beside GroupOf: set it in each Group", field.name)
+		}
+	}
+	bases, seen := map[string]string{}, sets.New[string]()
+	for i, g := range s.Groups {
+		if g.Name == "" {
+			return s.refuse(InvalidGroups, "groups[%d] has no name", i)
+		}
+		of := s.only(g)
+		if seen.Has(g.Name) {
+			return of.refuse(InvalidGroups, "another group has the same name")
+		}
+		seen.Insert(g.Name)
+		switch err, other := checkName(of.BaseName), bases[of.BaseName]; {
+		case s.isEnding() || g.Slots != nil:
+		case err != nil:
+			return of.refuse(InvalidGroups, "base name %q: %w", of.BaseName, err)
+		case len(of.BaseName) > maxBase:
+			return of.refuse(InvalidGroups, "base name %q has %d characters, which is more than %d", of.BaseName, len(of.BaseName), maxBase)
+		case other != "":
+			return of.refuse(InvalidGroups, "base name %q is the one of group %q too", of.BaseName, other)
+		case s.Facts.Names == nil:
+			return of.failure("facts.names is nil, and slots is nil: nothing would tell the group of a creation without an answer")
+		}
+		bases[of.BaseName] = g.Name
+		if err := of.checkScale(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkMakers returns an error if a group cannot create children.
+func (s *Spec[T]) checkMakers() error {
+	for _, g := range s.Groups {
+		if of := s.only(g); g.New == nil {
+			return of.refuse(InvalidGroups, "New is nil")
+		}
+	}
+	return nil
+}
