@@ -38,6 +38,12 @@ type Group[T metav1.Object] struct {
 	Paused bool
 }
 
+// A GroupScale is the part of a Scale that one group needs.
+type GroupScale[T metav1.Object] struct {
+	Name  string
+	Scale Scale[T]
+}
+
 // maxBase is the maximum length of a base, which with "-" and 5 characters is the name of a child.
 const maxBase = maxNamePrefix - 1
 
@@ -149,7 +155,11 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 		all.add(scale, p.group)
 	}
 	if blocked.Reason != "" {
-		return Scale[T]{Outdated: all.Outdated}, blocked, nil
+		blank := Scale[T]{Outdated: all.Outdated}
+		for _, g := range all.Groups {
+			blank.Groups = append(blank.Groups, GroupScale[T]{Name: g.Name, Scale: Scale[T]{Outdated: g.Scale.Outdated}})
+		}
+		return blank, blocked, nil
 	}
 	return all, Blocked{}, nil
 }
@@ -175,6 +185,7 @@ func (s *Scale[T]) add(of Scale[T], group string) {
 	s.Update, s.Delete, s.Discard = append(s.Update, of.Update...), append(s.Delete, of.Delete...), append(s.Discard, of.Discard...)
 	s.Doubled = append(s.Doubled, of.Doubled...)
 	s.Outdated, s.Deferred, s.Kept, s.MustStay = s.Outdated+of.Outdated, s.Deferred+of.Deferred, s.Kept+of.Kept, s.MustStay+of.MustStay
+	s.Groups = append(s.Groups, GroupScale[T]{Name: group, Scale: of})
 	if of.maker == nil {
 		return
 	}

@@ -351,7 +351,7 @@ func TestRefusedGroups(t *testing.T) {
 		var refused *replicas.RefusedError
 		require.ErrorAs(t, err, &refused, why)
 		assert.Equal(t, replicas.InvalidGroups, refused.Reason)
-		assert.ErrorContains(t, err, `replicas: ReplicaSet "default/web": `+why)
+		require.ErrorContains(t, err, `replicas: ReplicaSet "default/web": `+why)
 	}
 	for why, change := range map[string]func(*replicas.Spec[guest]){
 		`group "b": replicas -1 is negative`:      func(s *replicas.Spec[guest]) { s.Groups[1].Replicas = -1 },
@@ -365,7 +365,7 @@ func TestRefusedGroups(t *testing.T) {
 		spec := groupsOf(owner, group("a", 2), group("b", 1))
 		change(&spec)
 		_, err := replicas.Manage([]guest{inGroup(guestOf(owner, "web-a-1"), "a")}, spec)
-		assert.ErrorContains(t, err, why)
+		require.ErrorContains(t, err, why)
 	}
 	room, err := replicas.RoomOf([]guest{}, groupsOf(owner, group("a", 1)))
 	require.NoError(t, err)

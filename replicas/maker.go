@@ -30,6 +30,13 @@ type maker[T metav1.Object] struct {
 	groups   map[string]*maker[T] // the makers of all groups, by the names of the children
 }
 
+func (s *Spec[T]) maker() *maker[T] {
+	return &maker[T]{
+		owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New,
+		err: s.checkCreate(), group: s.group, groupOf: s.GroupOf,
+	}
+}
+
 func (m *maker[T]) failure(i int, format string, args ...any) error {
 	return failure(m.owner, m.kind, "new child %d: %w", i, fmt.Errorf(format, args...))
 }

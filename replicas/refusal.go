@@ -55,8 +55,8 @@ func (e *RefusedError) Unwrap() error {
 	return e.Err
 }
 
-func refuse(owner metav1.Object, kind schema.GroupVersionKind, reason, format string, args ...any) error {
-	return &RefusedError{Reason: reason, Err: failure(owner, kind, format, args...)}
+func refuse(owner metav1.Object, kind schema.GroupVersionKind, reason, why string) error {
+	return &RefusedError{Reason: reason, Err: failure(owner, kind, "%s", why)}
 }
 
 // failure returns an error that names the owner.

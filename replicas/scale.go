@@ -69,6 +69,9 @@ type Scale[T metav1.Object] struct {
 	// count, and no child of such a slot is deleted or replaced. Such a child gets only Free changes.
 	// The other slots are not affected.
 	Doubled []T
+	// Groups contains the parts of this plan in the order of Spec.Groups, followed by those of groups that are no longer
+	// listed, sorted by name. Without Spec.GroupOf it is nil. Calls that are removed from the Scale stay in Groups.
+	Groups []GroupScale[T]
 
 	maker *maker[T] // nil if nothing is created
 }
@@ -160,9 +163,7 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	if err := s.checkReplaces(room); err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	if len(changes) > 0 {
-		s.Facts.Related = onceOnly(s.Facts.Related) // for the order of the deletions, and of the changes
-	}
+	s.Facts.Related = onceOnly(s.Facts.Related) // for the order of the deletions, and of the changes
 	recalls, err := s.recalls(marked, &room)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
@@ -190,12 +191,11 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 		}
 	}
 	scale.Discard = s.discards(ended[:discard])
-	if create > 0 {
+	if scale.Create = create; create > 0 {
 		if scale.Names, err = s.names(create, wanted.free, objs); err != nil {
 			return Scale[T]{}, Blocked{}, err
 		}
-		scale.Create = create
-		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate(), group: s.group, groupOf: s.GroupOf}
+		scale.maker = s.maker()
 	}
 	if len(changes) > 0 {
 		now, kept, deferred, err := s.changesNow(owned, changes, scale.Delete, room)

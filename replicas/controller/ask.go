@@ -152,7 +152,7 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 		err = errNoObject // the answer does not say which child was created
 	case nameOf(created) != name:
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(created))
-	case !p.isOurs(created):
+	case !p.isOurs(created), p.groupOf(created) != p.groupOf(child):
 		err = newNotOursError(created)
 	}
 	err = p.explained(err, child)

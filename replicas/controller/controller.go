@@ -319,7 +319,7 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 // owner's last round, so that the child does not count as ended there.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
-		state.round.drop(child.GetCreationTimestamp().Time)
+		state.rounds.drop(child)
 	}
 }
 

@@ -40,6 +40,7 @@ type creations[O, C Object] struct {
 // A creation is one child to create, with the result of its Create call.
 type creation[C Object] struct {
 	i     int                  // the index in the scale
+	slot  bool                 // whether the name of the child is a slot
 	name  types.NamespacedName // zero if no call was made
 	made  bool
 	child C // as the server returned it
@@ -51,7 +52,7 @@ type creation[C Object] struct {
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
-		c.each = append(c.each, &creation[C]{i: i})
+		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil})
 	}
 	c.send(ctx)
 	c.deleteStrange(ctx)
@@ -107,7 +108,7 @@ func (c *creations[O, C]) holdNames() {
 		switch {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
-		case c.isSlotTaken(e.err):
+		case e.isSlotTaken():
 			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err) // there might be no event when the other object is deleted
 			taken = append(taken, e.err)
 		case c.isLost(e):
@@ -117,7 +118,7 @@ func (c *creations[O, C]) holdNames() {
 				continue
 			}
 			c.holdCalls(CreationInFlight, e.name.Name, e.name.Name, nil)
-		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
+		case e.err != nil && e.name.Name == "" && e.slot:
 			c.refuse(e.err)
 			unmade = append(unmade, e.err)
 		}
@@ -135,8 +136,10 @@ func (c *creations[O, C]) holdNames() {
 	}
 }
 
-// send makes the calls. Each namespace has its own slow start, so failures in one namespace do not stop the
-// creations in the others.
+// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
+func (e *creation[C]) isSlotTaken() bool { return e.slot && apierrors.IsAlreadyExists(e.err) }
+
+// send makes the calls. Each place has its own slow start.
 func (c *creations[O, C]) send(ctx context.Context) {
 	c.parts, c.start = c.inParts(), c.state.known.Start()
 	call := func(part *part[C]) {
@@ -155,22 +158,34 @@ func (c *creations[O, C]) send(ctx context.Context) {
 	})
 }
 
-// A part contains the creations of the pass in one namespace.
+// A place is where creations succeed or fail together. The namespace of one may be full or gone, and the template of one
+// group may be refused, while the others go on.
+type place struct{ namespace, group string }
+
+// String returns the name of the place, which is also the key of its holds.
+func (p place) String() string {
+	if p.group == "" {
+		return p.namespace
+	}
+	return p.namespace + "/" + p.group
+}
+
+// A part contains the creations of the pass in one place.
 type part[C Object] struct {
-	namespace string
-	each      []*creation[C]
-	result    slowstart.Result
+	place
+	each   []*creation[C]
+	result slowstart.Result
 }
 
 func (c *creations[O, C]) inParts() (parts []*part[C]) {
 	for _, e := range c.each {
-		namespace := c.Owner.GetNamespace()
+		at := place{c.Owner.GetNamespace(), c.scale.Group(e.i)}
 		if c.newborns != nil {
-			namespace = c.newborns[c.scale.Names[e.i]].namespace
+			at.namespace = c.newborns[c.scale.Names[e.i]].namespace
 		}
-		n := slices.IndexFunc(parts, func(p *part[C]) bool { return p.namespace == namespace })
+		n := slices.IndexFunc(parts, func(p *part[C]) bool { return p.place == at })
 		if n < 0 {
-			n, parts = len(parts), append(parts, &part[C]{namespace: namespace})
+			n, parts = len(parts), append(parts, &part[C]{place: at})
 		}
 		parts[n].each = append(parts[n].each, e)
 	}
@@ -181,7 +196,7 @@ func (c *creations[O, C]) inParts() (parts []*part[C]) {
 func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	child, err := c.childFor(e.i)
 	if e.err = err; err != nil {
-		if c.spec.Slots != nil {
+		if e.slot {
 			return nil // other slots may succeed
 		}
 		return err
@@ -191,7 +206,7 @@ func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	if e.made = e.err == nil; e.made {
 		c.tellCreated(e.name.Name)
 	}
-	if c.isSlotTaken(e.err) {
+	if e.isSlotTaken() {
 		return nil // other slots may succeed
 	}
 	return e.err
@@ -253,10 +268,10 @@ func (p *pass[O, C]) tellFailed(err error) {
 	}
 }
 
-// concludePart counts the failures in one namespace, and decides whether further creations there are held.
+// concludePart counts the failures in one place, and decides whether further creations there are held.
 func (c *creations[O, C]) concludePart(part *part[C]) {
 	var errs []error
-	namespace, run := part.namespace, part.result
+	at, run := part.place.String(), part.result
 	for _, f := range run.Failed {
 		e := part.each[f.Index]
 		if e.made { // its answer was lost
@@ -271,22 +286,22 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	c.Failed += len(errs)
 	c.Skipped += run.Skipped
 	if len(errs) < len(part.each)-run.Skipped {
-		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
+		c.state.holds.end(at, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
 		run.Err = joined.Errors(errs)
 	}
 	if run.Err == nil {
-		c.state.holds.end(namespace, ChangedByWebhook)
+		c.state.holds.end(at, ChangedByWebhook)
 		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
 			c.gate(CreationInFlight, "", 1, nil)
 		}
 		return
 	}
-	if c.namespaceEnds(namespace, errs) {
+	if c.namespaceEnds(at, errs) {
 		return
 	}
-	c.holdAfter(namespace, errs)
+	c.holdAfter(part.place, errs)
 	err := joined.Summary(run.Err, errs)
 	c.scaleFails(StopsCreations, err)
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
@@ -300,43 +315,47 @@ type newborn[C Object] struct {
 	err       error
 }
 
-// creationsNotHeld removes from the scale the creations in namespaces and under names that are on hold. It
-// requests a pass for the end of each hold. If the owner is cluster-scoped, the second result holds the
-// children to create, keyed by name.
-func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
-	scale.Names = filter(scale.Names, func(name string) bool { return !p.held(CreationInFlight, name, name, "") })
-	scale.Create = len(scale.Names)
-	if !p.kind.ClusterScoped {
-		if p.creationsHeld(p.Owner.GetNamespace()) {
-			scale.Create, scale.Names = 0, nil
-		}
-		return scale, nil
+// creationsNotHeld removes from the scale the creations in places and under names that are on hold. It requests a pass
+// for the end of each hold. If the owner is cluster-scoped, the second result holds the children to create, keyed by
+// name.
+func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Scale[C], newborns map[string]newborn[C]) {
+	if p.kind.ClusterScoped {
+		newborns = make(map[string]newborn[C], len(scale.Names))
 	}
-	var names []string
-	newborns := make(map[string]newborn[C], len(scale.Names))
+	held, names := map[place]bool{}, []string(nil)
 	for i, name := range scale.Names {
-		var b newborn[C]
-		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.known.SentTo(name); again { // an earlier request may have created the child in this namespace
-				b.child.SetNamespace(namespace)
-			}
-			b.namespace = b.child.GetNamespace()
+		if p.held(CreationInFlight, name, name, "") {
+			continue
 		}
-		if !p.creationsHeld(b.namespace) {
-			newborns[name], names = b, append(names, name)
+		at := place{p.Owner.GetNamespace(), scale.Group(i)}
+		if p.kind.ClusterScoped {
+			var b newborn[C]
+			if b.child, b.err = scale.New(i); b.err == nil {
+				if namespace, again := p.state.known.SentTo(name); again { // an earlier request may have created the child in this namespace
+					b.child.SetNamespace(namespace)
+				}
+				b.namespace = b.child.GetNamespace()
+			}
+			at.namespace, newborns[name] = b.namespace, b
+		}
+		if _, asked := held[at]; !asked {
+			held[at] = p.creationsHeld(at)
+		}
+		if !held[at] {
+			names = append(names, name)
 		}
 	}
 	scale.Create, scale.Names = len(names), names
 	return scale, newborns
 }
 
-// creationsHeld reports whether creations in a namespace are still on hold.
-func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
+// creationsHeld reports whether creations in a place are still on hold.
+func (p *pass[O, C]) creationsHeld(at place) (are bool) {
 	if len(p.state.holds) == 0 {
 		return false
 	}
 	for _, reason := range []GateReason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
-		are = p.held(reason, namespace, namespace, p.roomInQuota(namespace, nil)) || are
+		are = p.held(reason, at.String(), at.String(), p.roomInQuota(at.namespace, nil)) || are
 	}
 	return are
 }
@@ -353,29 +372,30 @@ func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error)
 // namespaceEnds checks whether a creation failed because the namespace is being deleted or is gone. In this
 // case, it puts creations in the namespace on hold. If all failures have this cause, the result is true,
 // and the pass has no error.
-func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
+func (p *pass[O, C]) namespaceEnds(at string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
 		return false
 	}
-	p.holdCalls(NamespaceGoing, namespace, namespace, errs[i])
+	p.holdCalls(NamespaceGoing, at, at, errs[i])
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
 // holdAfter puts creations on hold if an immediate retry would probably fail again. The possible causes are
 // a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
-func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
+func (p *pass[O, C]) holdAfter(at place, errs []error) {
+	name := at.String()
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
-		p.holdCalls(QuotaFull, namespace, namespace, errs[i]).version = p.roomInQuota(namespace, p.Created)
+		p.holdCalls(QuotaFull, name, name, errs[i]).version = p.roomInQuota(at.namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
-		p.holdCalls(ChangedByWebhook, namespace, namespace, errs[i])
+		p.holdCalls(ChangedByWebhook, name, name, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
-		p.holdCalls(CreationFailed, namespace, namespace, errs[i])
+		p.holdCalls(CreationFailed, name, name, errs[i])
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
-		p.holdFor(RetryAfter, namespace, serverDelay(errs), errs[i])
+		p.holdFor(RetryAfter, name, serverDelay(errs), errs[i])
 	}
 }
 

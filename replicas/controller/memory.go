@@ -23,7 +23,7 @@ import (
 // same name. The minimum also applies if an owner has left the cache, and no pass runs for its name.
 const incarnationKept = time.Hour
 
-// memory is the state that is kept between the passes of one owner. The fields round, ready, wrote and
+// memory is the state that is kept between the passes of one owner. The fields rounds, ready, wrote and
 // known have their own locks, because event handlers use them, too. The other fields are used only by the
 // owner's current pass. A memory is dropped when its owner has left the cache and none of the owner's
 // requests can still take effect. See owners.sweep.
@@ -54,9 +54,9 @@ type memory[C Object] struct {
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
 	ready readiness
-	// round counts the children that were last created together, and how many of them ended soon after
+	// rounds counts the children of each group that were last created together, and how many of them ended soon after
 	// their creation. A round ends when the next round begins, or when the owner has a new generation.
-	round round
+	rounds rounds[C]
 	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was
 	// new enough. The field ownerTerm holds the last term in which the owner was checked. The check reads
 	// the owner from the server, unless the cached owner is at least as new as the start of the term.
@@ -151,7 +151,7 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 	}
 	if s.generation != generation {
 		s.generation, s.perGeneration = generation, perGeneration{}
-		s.round.reset()
+		s.rounds.reset()
 		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
 	}
 	if now.IsZero() {
@@ -303,11 +303,6 @@ const (
 // zero round has no children. If the owner's generation changes, the round is reset, because the children
 // of the changed owner may last longer.
 type round struct {
-	mu sync.Mutex
-	roundOf
-}
-
-type roundOf struct {
 	// The field hold delays creations if children of the round end soon after the round was created. If
 	// children end soon in several rounds in a row, the delay doubles with each round.
 	hold      backoff.Hold
@@ -316,58 +311,86 @@ type roundOf struct {
 	endedSoon int       // the number of children that ended soon after the round was created; see failedYoung
 }
 
-func (r *round) reset() {
+// rounds holds the last round of each group.
+type rounds[C Object] struct {
+	mu      sync.Mutex
+	of      map[string]round
+	groupOf func(C) string // nil if all children are one group, whose name is ""
+}
+
+func (r *rounds[C]) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.roundOf = roundOf{}
+	r.of = nil
 }
 
 // created records that children were created. If the current round still delays creations, the new children
 // join this round. If the current round does not delay creations, the new children form the next round.
-func (r *round) created(made int, first, now time.Time) {
+func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.remaining(now) > 0 {
-		r.size += made
-		return
-	}
-	next := roundOf{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
-	if r.endedSoon == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // no child has ended
+	is := r.of[group]
+	next := round{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: is.hold.Wait}}
+	switch {
+	case is.remaining(now) > 0:
+		next = is
+		next.size += made
+	case is.endedSoon == 0 && now.Sub(is.hold.Since) >= is.hold.Wait: // no child has ended
 		next.hold.Wait = 0
 	}
-	r.roundOf = next
+	if r.of == nil {
+		r.of = map[string]round{}
+	}
+	r.of[group] = next
 }
 
 // count counts the children of the round that have ended soon after their creation. The function livingSince
 // returns the number of children that were created since then and are active or have ended without failure. The
 // results are the time that creations must wait, and the round.
-func (r *round) count(livingSince func(time.Time) int, now time.Time) (wait time.Duration, is roundOf) {
+func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now time.Time) (wait time.Duration, is round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ended := r.size - livingSince(r.firstMade); ended > r.endedSoon && now.Sub(r.hold.Since) <= failedYoung {
-		if r.endedSoon == 0 {
-			row := LastRoundEnded.row()
-			r.hold.Wait = min(max(2*r.hold.Wait, row.shortest), row.longest)
-		}
-		r.endedSoon = ended
+	is, ok := r.of[group]
+	if !ok {
+		return 0, is
 	}
-	return r.remaining(now), r.roundOf
+	if ended := is.size - livingSince(is.firstMade); ended > is.endedSoon && now.Sub(is.hold.Since) <= failedYoung {
+		if is.endedSoon == 0 {
+			row := LastRoundEnded.row()
+			is.hold.Wait = min(max(2*is.hold.Wait, row.shortest), row.longest)
+		}
+		is.endedSoon = ended
+		r.of[group] = is
+	}
+	return is.remaining(now), is
 }
 
 // drop is called if a child was deleted or has another owner, and the round must not count the child as
 // ended. If the child belongs to the round, drop removes the child from the round.
-func (r *round) drop(created time.Time) {
+func (r *rounds[C]) drop(child C) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !created.Before(r.firstMade) {
-		r.size = max(r.size-1, 0)
-		r.endedSoon = min(r.endedSoon, r.size)
+	group := ""
+	if r.groupOf != nil {
+		group = r.groupOf(child)
 	}
+	if is, ok := r.of[group]; ok && !child.GetCreationTimestamp().Time.Before(is.firstMade) {
+		is.size = max(is.size-1, 0)
+		is.endedSoon = min(is.endedSoon, is.size)
+		r.of[group] = is
+	}
+}
+
+// by sets the function that tells the groups.
+func (r *rounds[C]) by(groupOf func(C) string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groupOf = groupOf
 }
 
 // remaining returns how long creations must wait. The time is proportional to the fraction of the round's
 // children that ended soon.
-func (r *roundOf) remaining(now time.Time) time.Duration {
+func (r *round) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
 	}

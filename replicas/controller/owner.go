@@ -62,7 +62,9 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.refuseSpec(ctx, err)
 		return false
 	}
-	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
+	p.groups = groupsIn(p.spec)
+	p.state.rounds.by(p.spec.GroupOf)
+	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Wanted()
 	p.deletePendingStrays(ctx)
 	return true
 }
@@ -83,9 +85,47 @@ func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err
 
 func (p *pass[O, C]) complete(spec *replicas.Spec[C], owner O) (remembers bool) {
 	spec.Owner, spec.Kind = owner, p.kind.Owner
-	spec.Replicas = spec.Wanted()
 	p.mustReplace(spec)
 	return p.rememberReadiness(spec)
+}
+
+// groupsIn returns the groups of a Spec. All children of an owner without groups are one group without a name. A deleted
+// owner wants none.
+func groupsIn[C Object](spec replicas.Spec[C]) []replicas.Group[C] {
+	groups := slices.Clone(spec.Groups)
+	if spec.GroupOf == nil {
+		groups = []replicas.Group[C]{{
+			Replicas: spec.Replicas, Slots: spec.Slots, MaxDeletions: spec.MaxDeletions,
+			MaxUnavailable: spec.MaxUnavailable, MaxSurge: spec.MaxSurge, Paused: spec.Paused,
+		}}
+	}
+	for i := range groups {
+		if spec.Draining() {
+			groups[i].Replicas = 0
+		}
+	}
+	return groups
+}
+
+// group returns a group by its name. One that is not listed wants none.
+func (p *pass[O, C]) group(name string) (group replicas.Group[C]) {
+	if i := slices.IndexFunc(p.groups, func(g replicas.Group[C]) bool { return g.Name == name }); i >= 0 {
+		group = p.groups[i]
+	}
+	return group
+}
+
+// groupOf returns the name of a child's group.
+func (p *pass[O, C]) groupOf(c C) string {
+	if p.spec.GroupOf == nil {
+		return ""
+	}
+	return p.spec.GroupOf(c)
+}
+
+// hasSlots reports whether a group has slots.
+func hasSlots[C Object](groups []replicas.Group[C]) bool {
+	return slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Slots != nil })
 }
 
 // rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
@@ -480,10 +520,14 @@ func (p *pass[O, C]) planAgain(spec replicas.Spec[C]) (replicas.Plan[C], error) 
 
 // decisions returns what a plan does.
 func decisions[C Object](plan replicas.Plan[C], spec replicas.Spec[C]) []any {
-	if spec.Slots == nil {
-		plan.Scale.Names = nil // they are random
+	groups, names := groupsIn(spec), slices.Clone(plan.Scale.Names)
+	for i := range names {
+		name := plan.Scale.Group(i)
+		if of := slices.IndexFunc(groups, func(g replicas.Group[C]) bool { return g.Name == name }); of < 0 || groups[of].Slots == nil {
+			names[i] = "in group " + name // its name is random
+		}
 	}
-	return []any{plan.Blocked.Reason, plan.Scale.Create, plan.Scale.Names, deletionsIn(plan.Scale), patchesIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
+	return []any{plan.Blocked.Reason, plan.Scale.Create, names, deletionsIn(plan.Scale), patchesIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
 }
 
 func deletionsIn[C Object](scale replicas.Scale[C]) (options []metav1.DeleteOptions) {

@@ -78,6 +78,7 @@ type pass[O, C Object] struct {
 	cached O // the owner from the cache; Owner may be a newer version from the server
 	state  *memory[C]
 	spec   replicas.Spec[C]
+	groups []replicas.Group[C] // see groupsIn
 	rules  status.Rules[C]
 	// ownerRead is true if a read in this pass has shown that the owner on the server wants the same children
 	// as p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something

@@ -115,19 +115,26 @@ func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
 // a limit is MaxDeletions.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
-	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
-		reason := BurstLimit
-		rolls := p.spec.MaxUnavailable != nil || p.spec.MaxSurge != nil
-		if limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
-			reason = MaxDeletions
+	parts := scale.Groups
+	if p.spec.GroupOf == nil {
+		parts = []replicas.GroupScale[C]{{Scale: scale}}
+	}
+	for _, part := range parts {
+		scale, group := part.Scale, p.group(part.Name)
+		if limit := group.MaxDeletions; scale.Deferred > 0 {
+			reason := BurstLimit
+			rolls := group.MaxUnavailable != nil || group.MaxSurge != nil
+			if limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
+				reason = MaxDeletions
+			}
+			p.gate(reason, part.Name, 0, nil)
 		}
-		p.gate(reason, "", 0, nil)
-	}
-	if scale.Kept > 0 {
-		p.gate(MissingFirst, "", 0, nil)
-	}
-	if scale.MustStay > 0 {
-		p.gate(MustStay, "", 0, nil)
+		if scale.Kept > 0 {
+			p.gate(MissingFirst, part.Name, 0, nil)
+		}
+		if scale.MustStay > 0 {
+			p.gate(MustStay, part.Name, 0, nil)
+		}
 	}
 	for _, c := range scale.Doubled {
 		p.gate(NameTaken, object.Name(c), 0, nil).Stops = stopsScale
@@ -297,52 +304,73 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// postponeFailing postpones creations if children of the last round ended soon after they were created. For
-// each child that ended soon, one creation is removed from scale. The pass makes the creations that remain in
-// scale.
+// postponeFailing postpones creations in each group whose last round ended soon after it was created. For each child
+// that ended soon, one creation is removed from scale. The pass makes the creations that remain in scale.
 func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale
 	}
-	left, round := p.state.round.count(func(first time.Time) (living int) {
+	var names []string
+	for i := 0; i < scale.Create; { // the creations of a group stand together
+		group, from := scale.Group(i), i
+		for i < scale.Create && scale.Group(i) == group {
+			i++
+		}
+		names = append(names, scale.Names[from:i-p.failingIn(group, i-from)]...)
+	}
+	scale.Create, scale.Names = len(names), names
+	return scale
+}
+
+// failingIn returns how many of the creations in a group must wait, because children of its last round have failed.
+func (p *pass[O, C]) failingIn(group string, create int) (held int) {
+	left, round := p.state.rounds.count(group, func(first time.Time) (living int) {
 		for _, c := range p.view.children {
 			if c.GetDeletionTimestamp() == nil && !c.GetCreationTimestamp().Time.Before(first) && p.controls(c) && p.snapshot.Rules.MayCount(c) &&
-				(p.rules.Active(c) || p.hasEndedWell(c)) {
+				p.groupOf(c) == group && (p.rules.Active(c) || p.hasEndedWell(c)) {
 				living++
 			}
 		}
 		return living
 	}, p.Now)
 	if left == 0 {
-		return scale
+		return 0
 	}
-	held := min(round.endedSoon, scale.Create)
-	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource)
+	held = min(round.endedSoon, create)
+	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s%s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource, inGroup(group))
 	if len(p.Released) > 0 {
 		c := p.Released[0]
 		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
 	}
 	p.sendEventOnce(LastRoundEnded, why)
-	g := p.gate(LastRoundEnded, "", left, nil)
-	g.Earlier, g.waits = true, held == scale.Create
-	scale.Create -= held
-	scale.Names = scale.Names[:scale.Create]
-	return scale
+	g := p.gate(LastRoundEnded, group, left, nil)
+	g.Earlier, g.waits = true, held == create
+	return held
 }
 
-// noteRound adds the created children to the round.
+// inGroup returns the words that name a group in a message.
+func inGroup(group string) string {
+	if group == "" {
+		return ""
+	}
+	return " of group " + group
+}
+
+// noteRound adds the created children to the rounds of their groups.
 func (p *pass[O, C]) noteRound() {
-	made := p.Created
-	if !p.backOff || len(made) == 0 {
+	if !p.backOff {
 		return
 	}
-	first := made[0].GetCreationTimestamp().Time
-	for _, c := range made {
-		if at := c.GetCreationTimestamp().Time; at.Before(first) {
-			first = at
+	made, first := map[string]int{}, map[string]time.Time{}
+	for _, c := range p.Created {
+		group, at := p.groupOf(c), c.GetCreationTimestamp().Time
+		if made[group]++; made[group] == 1 || at.Before(first[group]) {
+			first[group] = at
 		}
 	}
-	p.state.round.created(len(made), first, p.opts.Now())
+	for group, n := range made {
+		p.state.rounds.created(group, n, first[group], p.opts.Now())
+	}
 }
 
 // hasEndedWell reports whether a child has ended without failure, according to the rules.
@@ -354,6 +382,6 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 // noteDeleted is called when a child is deleted. A child that was surplus, or had done its work, has not ended soon.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	if !v.Replaced && (p.rules.Active(v.Object) || p.hasEndedWell(v.Object)) {
-		p.state.round.drop(v.Object.GetCreationTimestamp().Time)
+		p.state.rounds.drop(v.Object)
 	}
 }

@@ -41,6 +41,9 @@ type Outcome[C Object] struct {
 	// Updated is the number of children in Active that need not go, and need no change after this pass. If
 	// Spec.Update, Rules.MustGo and Rules.ReadyWithin are not set, these are all of them.
 	Updated int32
+	// Groups contains the numbers of each group, in the order of Spec.Groups. Groups that are no longer listed and children
+	// of no group are left out, so the sums may be below those of the owner. If the Spec has no groups, it is nil.
+	Groups []GroupOutcome
 	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them,
 	// and that were not being deleted before the pass. The pass that replaces such a child also deletes it. If
 	// the deletion fails, the child is in Ended again, so a status that counts all failures must know the UIDs
@@ -59,6 +62,15 @@ type Outcome[C Object] struct {
 	Now time.Time
 
 	unscaled Stops // whether creations, deletions or both have failed
+}
+
+// A GroupOutcome contains the numbers of one group.
+type GroupOutcome struct {
+	// Name is the name of the group. Desired is the number of children that it wanted when the pass began. Updated and
+	// Counts are what they are in an Outcome.
+	Name             string
+	Desired, Updated int32
+	Counts           status.Counts
 }
 
 // Waiting reports whether something else must happen before the Controller can change the number of
@@ -93,18 +105,19 @@ func (o Outcome[C]) Failure() status.Failure {
 // report counts the children and writes the status, even if the pass failed. The write is canceled when
 // ctx ends. After a Conflict, report retries the write once if the owner still has the same UID.
 func (p *pass[O, C]) report(ctx context.Context) {
-	var counted []C
-	p.Counts, counted = p.count()
+	all := p.census()
+	p.Counts = p.count(all)
 	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
 	for _, c := range p.Changed {
 		if needed(p.spec.Update, c).IsZero() {
 			p.Updated++
 		}
 	}
+	p.countGroups(all)
 	if p.kind.Status != nil {
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
-	if after := p.nextAvailable(counted); after > 0 { // (M1, M2)
+	if after := p.nextAvailable(all.counted); after > 0 { // (M1, M2)
 		p.again(after)
 	}
 }
@@ -311,42 +324,76 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 	return max(after-p.opts.Now().Sub(p.Now), 1)
 }
 
-// count computes the numbers of children for the status. If the version of the cache is known, the numbers
-// include the changes of this pass and of earlier passes, even if the cache does not show the changes yet
-// (T1). Created children are included, and deleted children are counted as terminating or not at all. If
-// the version is unknown, only the children in the cache are counted. Children that turned out to be gone
-// are left out, also in later passes.
+// A census holds the children that the status counts.
+type census[C Object] struct {
+	counted []C // those that count as replicas
+	leaving []C // those that may count as terminating
+	deleted []C // those that this or an earlier pass has deleted, and that count as terminating alone
+}
+
+// census finds the children for the status. If the version of the cache is known, they include the changes of this pass
+// and of earlier passes, even if the cache does not show the changes yet (T1). If the version is unknown, only the
+// children in the cache are counted. Children that turned out to be gone are left out, also in later passes.
 //
 // If vanishes(child) is true, the server has already removed the child. The cache may show the child as
 // terminating for a moment, but the status must not count the child.
-func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
-	known, terminates, back := p.snapshot.Version != "", p.Terminating, p.cameBack()
+func (p *pass[O, C]) census() (all census[C]) {
+	known, back := p.snapshot.Version != "", p.cameBack()
+	all.leaving = p.Terminating
 	if known {
-		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
+		all.leaving = slices.DeleteFunc(slices.Clone(all.leaving), vanishes)
 	}
 	stay, come, leave := p.state.known.Split(p.Active)
 	if !known {
-		counted = append(slices.Clip(stay), leave...)
-		return p.tally(append(slices.Clip(counted), terminates...)), counted
+		all.counted = append(slices.Clip(stay), leave...)
+		return all
 	}
 	if len(back) > 0 {
 		recalled := sets.New(idsIn(back)...)
-		terminates = filter(terminates, func(c C) bool { return !recalled.Has(object.ID(c)) })
+		all.leaving = filter(all.leaving, func(c C) bool { return !recalled.Has(object.ID(c)) })
 	}
-	counted = slices.Concat(stay, come, p.Created, back)
-	var terminating int32
+	all.counted = slices.Concat(stay, come, p.Created, back)
 	for _, c := range leave {
 		switch {
 		case !lingers(c):
 		case p.staysActive(c):
-			counted = append(counted, c)
+			all.counted = append(all.counted, c)
 		default:
-			terminating++
+			all.deleted = append(all.deleted, c)
 		}
 	}
-	counts = p.tally(append(slices.Clip(counted), terminates...))
-	counts.Terminating += terminating
-	return counts, counted
+	return all
+}
+
+// count counts the children of a census.
+func (p *pass[O, C]) count(all census[C]) status.Counts {
+	counts := p.tally(append(slices.Clip(all.counted), all.leaving...))
+	counts.Terminating += int32(len(all.deleted))
+	return counts
+}
+
+// countGroups counts the children of each group.
+func (p *pass[O, C]) countGroups(all census[C]) {
+	if p.spec.GroupOf == nil {
+		return
+	}
+	p.Groups = make([]GroupOutcome, len(p.groups))
+	for i, g := range p.groups {
+		in := func(children []C) []C { return filter(children, func(c C) bool { return p.groupOf(c) == g.Name }) }
+		is := GroupOutcome{Name: g.Name, Desired: g.Replicas, Updated: int32(len(in(p.Active)))}
+		is.Counts = p.count(census[C]{counted: in(all.counted), leaving: in(all.leaving), deleted: in(all.deleted)})
+		for _, part := range p.own.plan.Scale.Groups {
+			if part.Name == g.Name {
+				is.Updated -= int32(part.Scale.Outdated)
+			}
+		}
+		for _, c := range in(p.Changed) {
+			if needed(p.spec.Update, c).IsZero() {
+				is.Updated++
+			}
+		}
+		p.Groups[i] = is
+	}
 }
 
 // tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.

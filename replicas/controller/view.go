@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -411,7 +410,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 // than replicas.MaxSlots slots, wantedSlots returns no names, because the spec is refused later.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
-	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
+	if !hasSlots(p.groups) || p.Desired > replicas.MaxSlots {
 		return wanted
 	}
 	known := sets.New[string]()
@@ -425,9 +424,11 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 			known.Insert(c.GetName())
 		}
 	}
-	for i := 0; i < int(p.spec.Replicas) && len(wanted) < len(known); i++ {
-		if name := p.spec.Slots(i); known.Has(name) {
-			wanted.Insert(name)
+	for _, g := range p.groups {
+		for i := 0; g.Slots != nil && i < int(g.Replicas) && len(wanted) < len(known); i++ {
+			if name := g.Slots(i); known.Has(name) {
+				wanted.Insert(name)
+			}
 		}
 	}
 	return wanted
@@ -438,7 +439,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 // reports when the name is free again. The pass therefore tries to create the slot's child, and puts the
 // slot on hold after a failure.
 func (p *pass[O, C]) candidates() []C {
-	if p.spec.Slots == nil {
+	if !hasSlots(p.groups) {
 		return p.view.children
 	}
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
@@ -446,7 +447,7 @@ func (p *pass[O, C]) candidates() []C {
 
 // takenNames returns the slots that no new child can fill: those of the candidates, and those on hold.
 func (p *pass[O, C]) takenNames() (names []string) {
-	if p.spec.Slots == nil {
+	if !hasSlots(p.groups) {
 		return nil
 	}
 	for _, c := range p.candidates() {
@@ -464,10 +465,6 @@ func (p *pass[O, C]) takenNames() (names []string) {
 	return names
 }
 
-// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
-func (p *pass[O, C]) isSlotTaken(err error) bool {
-	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
-}
 
 // ended returns the owner's children that have ended, and that the pass should discard.
 func (p *pass[O, C]) ended() []C {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -251,7 +252,8 @@ func (e events[O, C]) ownedChanged(was, c C) {
 func (s *keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
-		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.Leaving) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended)
+		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.Leaving) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended) &&
+		(s.groupOf == nil || s.groupOf(was) == s.groupOf(c))
 }
 
 func (e events[O, C]) ownerDeleted(owner O) {
@@ -326,7 +328,9 @@ func newKeptSpec[C Object](owner Object, spec replicas.Spec[C], err error) *kept
 	kept := &keptSpec[C]{resourceVersion: owner.GetResourceVersion(), selector: spec.Selector, err: err}
 	if err == nil {
 		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
-		kept.limited = spec.MaxDeletions != nil || spec.Update != nil
+		kept.limited = spec.MaxDeletions != nil || spec.Update != nil ||
+			slices.ContainsFunc(spec.Groups, func(g replicas.Group[C]) bool { return g.MaxDeletions != nil })
+		kept.groupOf = spec.GroupOf
 	}
 	return kept
 }
@@ -449,6 +453,7 @@ type keptSpec[C Object] struct {
 	err             error
 	minReady        time.Duration
 	rules           replicas.Rules[C]
+	groupOf         func(C) string
 	limited         bool // MaxDeletions or Update is set, so a pass waits for children that become available
 }
 
