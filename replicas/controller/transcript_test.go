@@ -50,6 +50,8 @@ import (
 //	                      limit=N (MaxUnavailable), free, replace (OrReplace), list (the image is changed, too) and
 //	                      subresource=NAME; retire means that pods are asked to leave by an annotation, and are
 //	                      discarded when they are drained, and keep means that such pods keep their place
+//	groups GROUP...       the owner wants these groups in place of its own number, in a new generation; a GROUP is, for
+//	                      example, gpu=3,limit=1,deletions=0,slots,paused (MaxUnavailable, MaxDeletions, Slots, Paused)
 //	owner gone            the owner no longer exists on the server
 //	owner deleted         the owner is being deleted on the server
 //	owner replaced        another owner has the name on the server
@@ -180,6 +182,9 @@ func newScene(t *testing.T) *scene {
 	s := &scene{podRig: newRig(0), t: t}
 	s.change = s.changes
 	withSpecOf(s.podRig, func(rs *appsv1.ReplicaSet, spec *replicas.PodSpec) {
+		if groups, ok := rs.Annotations["groups"]; ok {
+			groupsTo(spec, strings.Fields(groups))
+		}
 		if words := strings.Fields(rs.Annotations["template"]); len(words) > 0 {
 			changesTo(spec, words[0], words[1:]...)
 		}
@@ -379,6 +384,37 @@ func (s *scene) changes(shown *corev1.Pod, patch selector.Patch) (patched *corev
 	return patched, err
 }
 
+// groupsTo divides the pods of a spec by their label "group".
+func groupsTo(spec *replicas.PodSpec, words []string) {
+	spec.Replicas, spec.Template = 0, nil
+	spec.GroupOf = func(p *corev1.Pod) string { return p.Labels["group"] }
+	for _, word := range words {
+		var g replicas.Group[*corev1.Pod]
+		for i, option := range strings.Split(word, ",") {
+			key, value, _ := strings.Cut(option, "=")
+			number := intstr.Parse(value)
+			switch {
+			case i == 0:
+				g.Name, g.Replicas = key, number.IntVal
+			case key == "limit":
+				g.MaxUnavailable = &number
+			case key == "deletions":
+				most := number.IntValue()
+				g.MaxDeletions = &most
+			case key == "slots":
+				g.Slots = replicas.Ordinals("web-" + g.Name)
+			case key == "paused":
+				g.Paused = true
+			}
+		}
+		name := g.Name
+		g.New = func(string) (*corev1.Pod, error) {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "group": name}}}, nil
+		}
+		spec.Groups = append(spec.Groups, g)
+	}
+}
+
 // changesTo makes a spec change its pods in place. A pod is ready if it runs the template that it bears.
 func changesTo(spec *replicas.PodSpec, template string, options ...string) {
 	var change replicas.Change[*corev1.Pod]
@@ -443,9 +479,9 @@ func (s *scene) do(words []string) {
 		s.owned.Spec.Replicas, s.owned.ResourceVersion = &n, s.next()
 		s.owned.Generation++
 		s.showOwner()
-	case "template":
+	case "template", "groups":
 		s.owned = clone(s.owned)
-		metav1.SetMetaDataAnnotation(&s.owned.ObjectMeta, "template", strings.Join(args, " "))
+		metav1.SetMetaDataAnnotation(&s.owned.ObjectMeta, command, strings.Join(args, " "))
 		s.owned.ResourceVersion = s.next()
 		s.owned.Generation++
 		s.showOwner()
@@ -668,6 +704,8 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			podtest.OwnedBy(ownerNamed(value, web), "apps/v1", "ReplicaSet")(p)
 		case "app":
 			p.Labels = map[string]string{"app": value}
+		case "group":
+			p.Labels = map[string]string{"app": "web", "group": value}
 		case "unlabelled":
 			p.Labels = nil
 		case "uid":
