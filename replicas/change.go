@@ -215,6 +215,8 @@ func (s *Spec[T]) checkChange(change Change[T]) error {
 		return s.refuseChange(child, "metadata.labels %q would not match the selector %q", labels.Set(to.GetLabels()), s.Selector)
 	case s.GroupOf != nil && s.GroupOf(to) != s.GroupOf(child): // it would be missing here and surplus there
 		return s.refuseChange(child, "it would move to group %q", s.GroupOf(to))
+	case s.SlotOf != nil && s.SlotOf(to) != s.SlotOf(child):
+		return s.refuseChange(child, "it would move to slot %q", s.SlotOf(to))
 	case strings.ContainsAny(change.Subresource, "/.%?#"): // it becomes a part of the path of a request
 		return s.refuseChange(child, "subresource %q is no name", change.Subresource)
 	}
@@ -292,9 +294,9 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 		return nil, err
 	}
 	victims := podrank.Select(marked, len(marked), ranking)
-	for i := len(victims) - 1; i >= 0 && len(recalls) < s.burst(); i-- {
+	for i := len(victims) - 1; i >= 0 && (len(recalls) < s.burst() || room.lots != nil); i-- {
 		c := victims[i].Object
-		if room.mustGo(c) || s.Slots != nil && room.isOut(c) {
+		if room.lots == nil && (room.mustGo(c) || s.Slots != nil && room.isOut(c)) {
 			continue // a child that must go would be marked again by the next plan
 		}
 		change, needed, err := s.needed(c, s.Retire(c, false))
@@ -306,11 +308,14 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 		}
 	}
 	recalls, _ = room.clampRecalls(recalls)
-	return recalls, nil
+	return recalls[:min(len(recalls), s.burst())], nil
 }
 
 // clampRecalls returns the recalls that the room allows, and how many places they take.
 func (r *Room[T]) clampRecalls(changes []Change[T]) (recalls []Change[T], places int) {
+	if r.lots != nil {
+		return r.lots.clampRecalls(r, changes)
+	}
 	again, left := r.missing, r.missing-len(r.recalling)
 	recalls = filter(changes, func(c Change[T]) bool {
 		switch inFlight, active := r.recalling.Has(object.ID(c.Object)), r.isActive(c.Object); {

@@ -37,7 +37,7 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	}
 	var all []podrank.Victim[T]
 	for _, p := range spec.deal(parts, active, nil, nil) {
-		if _, _, err := p.fitSlots(p.owned, p.wanted); err != nil {
+		if _, _, err := p.fitSlots(p.owned, p.marked, &p.wanted); err != nil {
 			return nil, err
 		}
 		staying := p.staying(p.owned)

@@ -50,7 +50,7 @@ const maxBase = maxNamePrefix - 1
 // A part is what is planned on its own: one group, or all children of an owner without groups.
 type part[T metav1.Object] struct {
 	Spec[T]
-	wanted               slots
+	wanted               slots[T]
 	owned, ended, marked []T
 }
 
@@ -83,7 +83,7 @@ func (s *Spec[T]) only(g Group[T]) Spec[T] {
 	of := *s
 	of.Groups, of.group = nil, g.Name
 	of.Replicas, of.Paused, of.New = g.Replicas, s.Paused || g.Paused, g.New
-	of.Slots, of.MaxUnavailable, of.MaxSurge, of.MaxDeletions = g.Slots, g.MaxUnavailable, g.MaxSurge, g.MaxDeletions
+	of.MaxUnavailable, of.MaxSurge, of.MaxDeletions = g.MaxUnavailable, g.MaxSurge, g.MaxDeletions
 	if g.Slots == nil {
 		of.BaseName = g.BaseName
 		if g.BaseName == "" {
@@ -93,7 +93,13 @@ func (s *Spec[T]) only(g Group[T]) Spec[T] {
 		}
 	}
 	of.Facts.Undecided = filter(s.Facts.Undecided, func(c T) bool { return s.GroupOf(c) == g.Name })
-	of.Facts.CreationsInFlight = filter(s.Facts.CreationsInFlight, func(name string) bool { return g.Slots == nil && baseOf(name) == of.BaseName })
+	switch of.Slots = g.Slots; {
+	case g.Slots == nil:
+		of.SlotOf = nil
+		of.Facts.CreationsInFlight = filter(s.Facts.CreationsInFlight, func(name string) bool { return baseOf(name) == of.BaseName })
+	case s.SlotOf == nil:
+		of.Facts.CreationsInFlight = nil // a slot's name says all
+	}
 	return of
 }
 

@@ -26,6 +26,7 @@ type maker[T metav1.Object] struct {
 	template *corev1.PodTemplateSpec
 	make     func(name string) (T, error) // Spec.New; if nil, children are built from the template
 	err      error                        // the reason why no child can be built, or nil
+	slotOf   func(T) string               // Spec.SlotOf
 	group    string                       // the group of the children, and what reports it; groupOf is nil without groups
 	groupOf  func(T) string
 	groups   map[string]*maker[T] // the makers of all groups, by the names of the children
@@ -34,7 +35,7 @@ type maker[T metav1.Object] struct {
 func (s *Spec[T]) maker() *maker[T] {
 	return &maker[T]{
 		owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New,
-		err: s.checkCreate(), group: s.group, groupOf: s.GroupOf,
+		err: s.checkCreate(), slotOf: s.SlotOf, group: s.group, groupOf: s.GroupOf,
 	}
 }
 
@@ -61,6 +62,9 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 		return *new(T), m.failure(i, "%w", err)
 	}
 	m.setName(child, nameAt(names, i))
+	if name := child.GetName(); m.slotOf != nil && m.slotOf(child) != SlotIn(name) {
+		return *new(T), m.failure(i, "SlotOf returns %q for it, and its slot is %q", m.slotOf(child), SlotIn(name))
+	}
 	return child, nil
 }
 

@@ -22,10 +22,9 @@ const (
 )
 
 // names chooses the names of n new children. No object in objs has one of these names. The names of
-// creations in flight come first. If Slots is set, the result is the first n elements of the
-// argument free.
-func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
-	if s.Slots != nil {
+// creations in flight come first. With Slots, the children are those of the first n free slots.
+func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string, error) {
+	if s.Slots != nil && lots == nil {
 		return free[:n], nil
 	}
 	if s.Facts.Names == nil || n == 0 {
@@ -35,26 +34,34 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	for _, obj := range join(objs, s.Facts.Undecided) {
 		taken.Insert(obj.GetName())
 	}
+	names := make([]string, 0, n)
 	prefix := generateName(s.base())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
-	check := s.checkNames()
-	names := make([]string, 0, n)
 	for _, name := range s.Facts.CreationsInFlight {
-		if len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
+		if lots == nil && len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
 			taken.Insert(name)
 			names = append(names, name)
 		}
 	}
+	check := s.checkNames()
 	for tries := n + len(objs) + spareTries; len(names) < n; tries-- {
 		if tries == 0 {
 			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)
+		}
+		if lots != nil {
+			slot := free[len(names)]
+			if sent := lots.sent[slot]; sent != "" && !taken.Has(sent) {
+				names = append(names, sent)
+				continue
+			}
+			prefix = slot + "-"
 		}
 		name := s.Facts.Names(prefix)
 		if err := check(name); err != nil {
 			return nil, s.failure("Names returned %q: %w", name, err)
 		}
-		if s.GroupOf != nil && baseOf(name) != s.BaseName { // without an answer to its creation, nothing would tell its group
-			return nil, s.failure("Names returned %q, and a name in a group must be %q and characters without \"-\"", name, prefix)
+		if (s.GroupOf != nil || s.SlotOf != nil) && baseOf(name)+"-" != prefix { // without an answer to its creation, nothing would tell its group or slot
+			return nil, s.failure("Names returned %q, and with groups or SlotOf a name must be %q and characters without \"-\"", name, prefix)
 		}
 		if !taken.Has(name) {
 			taken.Insert(name)

@@ -35,7 +35,7 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 		return 0, 0, err
 	}
 	switch {
-	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
+	case s.Slots != nil && s.SlotOf == nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
 		return 0, 0, s.refuse(InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
 		unavailable = 1 // both limits were rounded to 0, which would prevent every replacement
@@ -168,13 +168,17 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	r.Delete = fromOld + fromNew + len(filter(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
 	r.kept = old + roll.surplus - fromOld - fromNew
 	r.roll = roll
-	if s.Slots != nil {
+	if s.Slots != nil && r.lots == nil {
 		if r.places = min(r.places, max(wanted-len(active), one(r.Delete == 0))); r.places < r.Create {
 			r.Create = r.places
 		}
 		return r
 	}
-	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
+	places := max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
+	if r.lots != nil {
+		places = min(places, r.places)
+	}
+	r.places = places
 	r.places -= min(r.places, len(s.Facts.Undecided)+r.returning)
 	r.Create = r.places
 	r.missing = wanted - (len(staying) - r.must) - len(s.Facts.Undecided) - len(r.creating)

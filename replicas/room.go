@@ -49,6 +49,7 @@ type Room[T metav1.Object] struct {
 	recalling sets.Set[types.UID]
 	returning int // the number of those in recalling that may become active, and so hold a place
 
+	lots    *lots[T]       // nil without Spec.SlotOf
 	groups  []groupRoom[T] // the Room of each group, and the fields above but for the numbers are not set; nil without groups
 	groupOf func(T) string
 }
@@ -78,7 +79,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 		if err != nil {
 			return Room[T]{}, err
 		}
-		counted, _, err := p.fitSlots(p.owned, p.wanted)
+		counted, _, err := p.fitSlots(p.owned, p.marked, &p.wanted)
 		if err != nil {
 			return Room[T]{}, err
 		}
@@ -115,11 +116,16 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     children of other owners use no place. If the deletion of a child that must be discarded is
 //     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
 //     belongs to another owner.
-func (s *Spec[T]) room(active, marked []T, wanted slots, changes []Change[T]) Room[T] { //nolint:funlen // one rule after the other
+func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T]) Room[T] { //nolint:funlen // one rule after the other
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
-	if s.Slots != nil {
+	if r.lots = wanted.lots; r.lots != nil {
+		r.places = int(s.Replicas) - r.lots.occupied
+		if _, surge, _ := s.rollout(); s.rolls() { // children that are leaving elsewhere count, too
+			r.places = min(r.places, max(int(s.Replicas)+surge-len(active), 0))
+		}
+	} else if s.Slots != nil {
 		r.places = wanted.missing
 	} else if len(s.Facts.CreationsInFlight) > 0 {
 		r.creating = sets.New(s.Facts.CreationsInFlight...)
@@ -194,7 +200,12 @@ func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules
 
 // isOut reports whether a child is outside the wanted slots. Without slots, isOut returns true for
 // every child.
-func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
+func (r *Room[T]) isOut(c T) bool {
+	if r.lots != nil {
+		return r.lots.isOut(c)
+	}
+	return !r.held.Has(c.GetName())
+}
 
 // Clamp removes from a Scale the creations, changes and deletions that the Room does not allow. If the
 // Room allows a call in flight to be repeated, Clamp keeps the repeated call without counting it.
@@ -208,9 +219,13 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	}
 	recalls, taken := r.clampRecalls(filter(scale.Update, func(c Change[T]) bool { return c.Recall && !object.IsNil(c.Object) && !object.IsNil(c.To) }))
 	again, free := r.places-taken, max(r.places-taken-len(r.creating), 0)
-	if scale.Names == nil {
+	switch {
+	case r.lots != nil:
+		scale.Names = r.lots.clampNames(scale.Names, recalls, again, max(again-len(r.lots.sent), 0))
+		scale.Create = len(scale.Names)
+	case scale.Names == nil:
 		scale.Create = min(scale.Create, free)
-	} else {
+	default:
 		// Ten creations were sent twice, and eight of their pods were deleted. Each of the eight names may still make
 		// a pod for five minutes, but to send it again makes no second one. So 2 become 8 at once.
 		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) && take(&again) || take(&free) })

@@ -114,7 +114,7 @@ type Deletion[T metav1.Object] struct {
 //   - Spec.New returned a child whose labels do not match the selector.
 //   - Spec.New returned a child in another namespace than the owner's, or a pod in no namespace.
 //   - Spec.New returned a child that another owner controls.
-//   - Group.New returned a child of another group.
+//   - Spec.New returned a child of another group or slot.
 func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: the plan creates nothing", i)
@@ -147,7 +147,8 @@ func (s *Spec[T]) burst() int {
 // name of an object in objs.
 //
 // An active child that is being deleted is not replaced before it is gone.
-func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T], Blocked, error) {
+func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[T], Blocked, error) {
+	s.Facts.Related = onceOnly(s.Facts.Related) // keepers of slots, deletions and changes have one order
 	changes, outdated, err := s.drift(owned)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
@@ -155,7 +156,7 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
-	owned, doubled, err := s.fitSlots(owned, wanted)
+	owned, doubled, err := s.fitSlots(owned, marked, &wanted)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
@@ -163,13 +164,12 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	if err := s.checkReplaces(room); err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	s.Facts.Related = onceOnly(s.Facts.Related) // for the order of the deletions, and of the changes
 	recalls, err := s.recalls(marked, &room)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
 	_, taken := room.clampRecalls(recalls)
-	places := max(room.Create-taken, 0)
+	places, toFill := max(room.Create-taken, 0), wanted.toFill(recalls)
 	limit := burst
 	if s.MaxDeletions != nil {
 		limit = *s.MaxDeletions
@@ -192,7 +192,7 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	}
 	scale.Discard = s.discards(ended[:discard])
 	if scale.Create = create; create > 0 {
-		if scale.Names, err = s.names(create, wanted.free, objs); err != nil {
+		if scale.Names, err = s.names(create, toFill, objs, wanted.lots); err != nil {
 			return Scale[T]{}, Blocked{}, err
 		}
 		scale.maker = s.maker()

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -28,40 +29,65 @@ const MaxSlots = 1_000_000
 
 // slots describes the wanted slots. It holds only the names that a plan needs. The zero value
 // describes a spec without slots.
-type slots struct {
+type slots[T metav1.Object] struct {
 	held    sets.Set[string] // wanted slots whose names belong to an object or are in Facts.Taken
 	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
 	missing int              // the number of free wanted slots
+	order   []string         // those that are held or free, in their order
+	lots    *lots[T]         // what fitSlots finds out, with SlotOf
+}
+
+// SlotIn returns the slot of a name that a plan with Spec.SlotOf has chosen: the part before the last "-".
+func SlotIn(name string) string { return baseOf(name) }
+
+// slotOf returns the slot of a child.
+func (s *Spec[T]) slotOf(child T) string {
+	if s.SlotOf == nil {
+		return child.GetName()
+	}
+	return s.SlotOf(child)
 }
 
 // wanted returns the wanted slots. It calls Slots at most Replicas times. It stops as soon as it
 // has found a slot for each name in objs and Taken, and as many free slots as a plan can fill. It
 // returns an error if a free slot has an illegal name, or if two slots have the same name.
-func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
+func (s *Spec[T]) wanted(objs []T) (is slots[T], err error) {
 	if s.Slots == nil {
 		return is, nil
 	}
 	if s.Replicas > MaxSlots {
 		return is, s.refuse(InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
-	taken, owner := sets.New(s.Facts.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	taken, owner := sets.New[string](), object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range join(objs, s.Facts.Undecided) {
 		if owner.Reaches(obj) {
-			taken.Insert(obj.GetName())
+			taken.Insert(s.slotOf(obj))
+		}
+	}
+	if s.SlotOf == nil {
+		taken.Insert(s.Facts.Taken...)
+	}
+	for _, name := range s.Facts.CreationsInFlight {
+		if s.SlotOf != nil {
+			taken.Insert(SlotIn(name))
 		}
 	}
 	check, chosen := s.checkNames(), sets.New[string]()
 	is.held = sets.New[string]()
 	for i := 0; i < int(s.Replicas) && (len(is.free) < s.burst() || len(is.held) < len(taken)); i++ {
 		name := s.Slots(i)
+		if s.SlotOf != nil && len(name) > maxBase {
+			return slots[T]{}, s.refuse(InvalidSlots, "slot %d is %q, which is longer than %d characters", i, name, maxBase)
+		}
+		is.order = append(is.order, name)
 		switch {
 		case is.held.Has(name) || chosen.Has(name):
-			return slots{}, s.refuse(InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
+			return slots[T]{}, s.refuse(InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
 		case taken.Has(name):
 			is.held.Insert(name)
 		case len(is.free) < s.burst():
 			if err := check(name); err != nil {
-				return slots{}, s.refuse(InvalidSlots, "slot %d is %q: %w", i, name, err)
+				return slots[T]{}, s.refuse(InvalidSlots, "slot %d is %q: %w", i, name, err)
 			}
 			chosen.Insert(name)
 			is.free = append(is.free, name)
@@ -91,7 +117,7 @@ func (s *Spec[T]) mayAdopt(objs []T, parts []part[T]) func(T) bool {
 
 // mayFill returns the filter of mayAdopt for one part. For each wanted slot without an active child of the owner, the
 // filter allows one orphan.
-func (s *Spec[T]) mayFill(objs []T, wanted slots) func(T) bool {
+func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 	if s.Slots == nil && !s.NoAdoption { // the usual case, which needs no function
 		return nil
 	}
@@ -102,15 +128,16 @@ func (s *Spec[T]) mayFill(objs []T, wanted slots) func(T) bool {
 	free, counts := wanted.held.Clone(), s.counts()
 	for _, obj := range objs {
 		if owner.Controls(obj) && counts(obj) {
-			free.Delete(obj.GetName())
+			free.Delete(s.slotOf(obj))
 		}
 	}
 	return func(obj T) bool {
 		if owner.Controls(obj) {
 			return true
 		}
-		isFree := free.Has(obj.GetName())
-		free.Delete(obj.GetName())
+		slot := s.slotOf(obj)
+		isFree := free.Has(slot)
+		free.Delete(slot)
 		return isFree
 	}
 }
@@ -119,14 +146,19 @@ func (s *Spec[T]) mayFill(objs []T, wanted slots) func(T) bool {
 // children, the child in the highest slot is deleted first. If several children share a wanted
 // slot, all of them must stay, and only the oldest counts. fitSlots returns the children that
 // count, and the others sorted by name and namespace.
-func (s *Spec[T]) fitSlots(owned []T, wanted slots) (counted, doubled []T, err error) {
+func (s *Spec[T]) fitSlots(owned, marked []T, wanted *slots[T]) (counted, doubled []T, err error) {
 	if s.Slots == nil {
 		return owned, nil, nil
 	}
-	s.Facts.Undecided = nil // an undecided orphan can take only the slot that has its name
-	counted, doubled = onePerSlot(owned, wanted)
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
-	order, err := s.orderAfter(highestSlot(isOut))
+	if s.SlotOf != nil {
+		wanted.lots = s.lotsOf(owned, marked, wanted, s.keepers(owned, wanted))
+		counted, isOut = owned, wanted.lots.isOut
+	} else {
+		counted, doubled = onePerSlot(owned, *wanted)
+	}
+	s.Facts.Undecided = nil // an undecided orphan can take only its slot
+	order, err := s.orderAfter(highestSlot(isOut, s.slotOf))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +181,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) (counted, doubled []T, err e
 //
 // A user who may create objects in some namespace can give the owner's name and UID to a second web-0.
 // The owner has no namespace, so both are its children, and no rule says which of them is wanted.
-func onePerSlot[T metav1.Object](owned []T, wanted slots) (counted, doubled []T) {
+func onePerSlot[T metav1.Object](owned []T, wanted slots[T]) (counted, doubled []T) {
 	compare := func(a, b T) int {
 		return cmp.Or(
 			cmp.Compare(a.GetName(), b.GetName()),
@@ -205,12 +237,152 @@ const slotLength = 8
 
 // highestSlot returns a criterion that ranks children by their slots. The child in the highest slot
 // comes first. The criterion ranks only children for which isOut returns true.
-func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
+func highestSlot[T metav1.Object](isOut func(T) bool, slotOf func(T) string) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
 		if !isOut(child) {
 			return ""
 		}
-		name := child.GetName()
+		name := slotOf(child)
 		return slot(fmt.Sprintf("%0*x%s", slotLength, len(name), name))
 	}).Reverse()
+}
+
+// lots is what SlotOf tells of the wanted slots.
+type lots[T metav1.Object] struct {
+	slotOf   func(T) string
+	mustGo   func(T) bool        // the author's rule
+	keepers  sets.Set[types.UID] // one child in each wanted slot that has any
+	vacant   []string            // the slots to fill, those with a creation in flight first
+	sent     map[string]string   // a creation in flight of each vacant slot that has one
+	open     sets.Set[string]    // the slots to which a marked child may come back
+	occupied int                 // the number of wanted slots that are not vacant
+}
+
+func (l *lots[T]) isOut(c T) bool { return !l.keepers.Has(object.ID(c)) }
+
+// keepers chooses the child that each wanted slot keeps.
+func (s *Spec[T]) keepers(owned []T, wanted *slots[T]) sets.Set[types.UID] {
+	keepers, bySlot := sets.New[types.UID](), map[string][]T{}
+	for _, c := range owned {
+		if slot := s.SlotOf(c); wanted.held.Has(slot) {
+			bySlot[slot] = append(bySlot[slot], c)
+		}
+	}
+	gone := sets.New(s.Facts.DeletionsInFlight...)
+	for _, children := range bySlot {
+		// A deletion without an answer may have taken effect, so another child is the better keeper.
+		for _, isBetter := range []func(T) bool{
+			func(c T) bool { return !s.Rules.isLeaving(c) },
+			func(c T) bool { return s.Rules.MustGo == nil || !s.Rules.MustGo(c) },
+			func(c T) bool { return !gone.Has(object.ID(c)) },
+		} {
+			if better := filter(children, isBetter); len(better) > 0 {
+				children = better
+			}
+		}
+		if len(children) > 1 {
+			order := podrank.Select(children, len(children), s.ranking(owned))
+			children = []T{order[len(order)-1].Object}
+		}
+		keepers.Insert(object.ID(children[0]))
+	}
+	return keepers
+}
+
+// lotsOf finds out which slots are to be filled. A slot is vacant if it has no active child. Under the limits of a rollout,
+// a child that must go does not count, so that its successor can come before it goes.
+func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T], keepers sets.Set[types.UID]) *lots[T] {
+	l := &lots[T]{slotOf: s.SlotOf, mustGo: s.Rules.MustGo, keepers: keepers, sent: map[string]string{}, open: sets.New[string]()}
+	old := func(c T) bool { return l.isOut(c) || l.mustGo != nil && l.mustGo(c) }
+	occupied, staying, used := sets.New[string](), sets.New[string](), sets.New[string]()
+	for _, c := range owned {
+		slot := s.SlotOf(c)
+		if used.Insert(slot); !s.rolls() || !old(c) || s.Rules.isLeaving(c) { // one that leaves and is active is replaced when it is gone
+			occupied.Insert(slot)
+		}
+		if !old(c) && !s.Rules.isLeaving(c) {
+			staying.Insert(s.SlotOf(c))
+		}
+	}
+	for _, c := range s.Facts.Undecided {
+		occupied.Insert(s.SlotOf(c))
+		staying.Insert(s.SlotOf(c))
+	}
+	recalled := sets.New(s.Facts.UpdatesInFlight...)
+	for _, c := range marked {
+		if recalled.Has(object.ID(c)) { // it may have been taken back
+			occupied.Insert(s.SlotOf(c))
+		}
+	}
+	for _, name := range s.Facts.CreationsInFlight {
+		slot := SlotIn(name)
+		staying.Insert(slot) // for all that is known
+		if wanted.held.Has(slot) && !occupied.Has(slot) && l.sent[slot] == "" {
+			l.sent[slot] = name
+		}
+	}
+	for _, slot := range wanted.order {
+		switch {
+		case occupied.Has(slot):
+			l.occupied++
+		case l.sent[slot] == "":
+			l.vacant = append(l.vacant, slot)
+		}
+		if !staying.Has(slot) {
+			l.open.Insert(slot)
+		}
+	}
+	slices.SortStableFunc(l.vacant, func(a, b string) int { return one(used.Has(a)) - one(used.Has(b)) }) // an empty slot before an overlap
+	sent := filter(wanted.order, func(slot string) bool { return l.sent[slot] != "" })
+	l.vacant = append(sent, l.vacant...)
+	return l
+}
+
+// clampRecalls returns the recalls that fill slots, and how many of them need one that is vacant.
+func (l *lots[T]) clampRecalls(r *Room[T], changes []Change[T]) (recalls []Change[T], places int) {
+	open := l.open.Clone()
+	recalls = filter(changes, func(c Change[T]) bool {
+		slot := l.slotOf(c.Object)
+		if !c.Recall || !open.Has(slot) || l.mustGo != nil && l.mustGo(c.Object) {
+			return false
+		}
+		if !r.isActive(c.Object) && !r.recalling.Has(object.ID(c.Object)) {
+			if places >= r.places {
+				return false
+			}
+			places++
+		}
+		open.Delete(slot)
+		return true
+	})
+	return recalls, places
+}
+
+// clampNames returns the names of the creations that fill slots. The recalls fill theirs.
+func (l *lots[T]) clampNames(names []string, recalls []Change[T], again, free int) []string {
+	left := sets.New(l.vacant...)
+	for _, c := range recalls {
+		left.Delete(l.slotOf(c.Object))
+	}
+	return filter(names, func(name string) bool {
+		slot := SlotIn(name)
+		sent := l.sent[slot]
+		may := left.Has(slot) && (sent == name && take(&again) || sent == "" && take(&free))
+		if may {
+			left.Delete(slot)
+		}
+		return may
+	})
+}
+
+// toFill returns the slots for new children. The recalls fill theirs.
+func (is *slots[T]) toFill(recalls []Change[T]) []string {
+	if is.lots == nil {
+		return is.free
+	}
+	filled := sets.New[string]()
+	for _, c := range recalls {
+		filled.Insert(is.lots.slotOf(c.Object))
+	}
+	return filter(is.lots.vacant, func(slot string) bool { return !filled.Has(slot) })
 }

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -387,4 +388,333 @@ func TestSlotsAreNamedAsNeeded(t *testing.T) {
 		_, err = replicas.Manage(inSlots("a", "b"), spec)
 		requireRefused(t, err, replicas.InvalidSlots)
 	})
+}
+
+// lotted wants members whose slots are annotations, such as web-3 of the member web-3-n1.
+func lotted(owner metav1.Object, n int) replicas.Spec[guest] {
+	spec := guestsOf(owner, n)
+	spec.Slots, spec.Facts.Names = replicas.Ordinals("web"), numbered()
+	spec.SlotOf = func(m guest) string { return m.Annotations["slot"] }
+	spec.New = func(name string) (guest, error) {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"slot": replicas.SlotIn(name)}}}, nil
+	}
+	return spec
+}
+
+func inSlot(owner metav1.Object, name string, flags ...string) guest {
+	m := guestOf(owner, name, flags...)
+	m.Annotations["slot"] = replicas.SlotIn(name)
+	return m
+}
+
+func TestSlotOf(t *testing.T) {
+	t.Parallel()
+	owner := replicaSet(3)
+	scale := func(t *testing.T, spec replicas.Spec[guest], members ...guest) string {
+		t.Helper()
+		s, err := replicas.ScaleTo(members, spec)
+		require.NoError(t, err)
+		return strings.Join(append([]string{s.String()}, s.Names...), " ")
+	}
+	one, zero := intstr.FromInt32(1), intstr.FromInt32(0)
+
+	t.Run("an empty slot is filled, and a second child of a slot goes first", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, "create 1; delete 1: default/web-0-a (asked to leave: UID uid-web-0-a < uid-web-0-b); 1 kept while others are missing or unavailable web-1-n1",
+			scale(t, lotted(owner, 2), inSlot(owner, "web-0-a"), inSlot(owner, "web-0-b"), inSlot(owner, "web-0-c")))
+		assert.Equal(t, "create 1; delete 1: default/web-7-a (asked to leave: highest slot web-7 > web-0); 1 kept while others are missing or unavailable web-1-n1",
+			scale(t, lotted(owner, 3), inSlot(owner, "web-0-a"), inSlot(owner, "web-0-b"), inSlot(owner, "web-2-a"), inSlot(owner, "web-7-a")))
+	})
+	t.Run("surge: the new child of a slot comes before the old one goes", func(t *testing.T) {
+		t.Parallel()
+		spec := lotted(owner, 2)
+		spec.MaxUnavailable, spec.MaxSurge = &zero, &one
+		old0, old1 := inSlot(owner, "web-0-a", "old"), inSlot(owner, "web-1-a", "old")
+		assert.Equal(t, "create 1; 2 kept while others are missing or unavailable web-0-n1", scale(t, spec, old0, old1))
+		assert.Equal(t, "nothing to do; 2 kept while others are missing or unavailable", scale(t, spec, old0, old1, inSlot(owner, "web-0-n1", "unready")))
+		assert.Contains(t, scale(t, spec, old0, old1, inSlot(owner, "web-0-n1")), "delete 1: default/web-0-a")
+	})
+	t.Run("a creation without an answer fills only its own slot, and is sent again", func(t *testing.T) {
+		t.Parallel()
+		spec := lotted(owner, 3)
+		spec.Facts.CreationsInFlight = []string{"web-7-x", "web-1-x"}
+		assert.Equal(t, "create 2 web-1-x web-2-n1", scale(t, spec, inSlot(owner, "web-0-a")))
+	})
+	t.Run("a marked child is replaced at once, or taken back", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, "create 1 web-1-n1", scale(t, lotted(owner, 2), inSlot(owner, "web-0-a"), inSlot(owner, "web-1-a", "leave", "drained")))
+		assert.Equal(t, "change 1: default/web-1-a (recalled)", scale(t, lotted(owner, 2), inSlot(owner, "web-0-a"), inSlot(owner, "web-1-a", "leave")))
+	})
+	t.Run("what cannot be used is refused", func(t *testing.T) {
+		t.Parallel()
+		for why, change := range map[string]func(*replicas.Spec[guest]){
+			"SlotOf is set, and Slots is nil": func(s *replicas.Spec[guest]) { s.Slots = nil },
+			"facts.names is nil":              func(s *replicas.Spec[guest]) { s.Facts.Names = nil },
+			"longer than 57 characters":       func(s *replicas.Spec[guest]) { s.Slots = replicas.Ordinals(strings.Repeat("a", 56)) },
+			`Names returned "web-0-a-b"`:      func(s *replicas.Spec[guest]) { s.Facts.Names = func(prefix string) string { return prefix + "a-b" } },
+			`it would move to slot ""`: func(s *replicas.Spec[guest]) {
+				s.Update = func(m guest) replicas.Change[guest] {
+					to := m.DeepCopy()
+					to.Annotations = nil
+					return replicas.Change[guest]{To: to}
+				}
+			},
+		} {
+			spec := lotted(owner, 2)
+			change(&spec)
+			_, err := replicas.ScaleTo([]guest{inSlot(owner, "web-1-a")}, spec)
+			require.ErrorContains(t, err, why)
+		}
+		spec := lotted(owner, 1)
+		spec.New = func(string) (guest, error) {
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}, nil
+		}
+		s, err := replicas.ScaleTo([]guest{}, spec)
+		require.NoError(t, err)
+		_, err = s.New(0)
+		require.ErrorContains(t, err, `SlotOf returns "" for it, and its slot is "web-0"`)
+	})
+}
+
+// A slotWorld is an owner whose members have slots, with calls in flight.
+type slotWorld struct {
+	spec    replicas.Spec[guest]
+	members []guest
+	limited bool
+	u, s    int
+	keeps   bool
+	seed    uint64
+	round   int
+}
+
+func (w slotWorld) must(t *testing.T, is bool, format string, args ...any) {
+	t.Helper()
+	if !is {
+		t.Fatalf("seed %d, round %d: %s", w.seed, w.round, fmt.Sprintf(format, args...))
+	}
+}
+
+func newSlotWorld(seed uint64) slotWorld {
+	random, owner := rand.New(rand.NewPCG(seed, 1)), replicaSet(3)
+	w := slotWorld{spec: lotted(owner, random.IntN(5))}
+	if w.keeps = random.IntN(2) == 0; w.keeps {
+		w.spec.Rules.Active = func(guest) bool { return true }
+	}
+	if w.limited = random.IntN(2) == 0; w.limited {
+		w.u, w.s = random.IntN(3), random.IntN(3)
+		if w.u+w.s == 0 {
+			w.u = 1
+		}
+		u, s := intstr.FromInt(w.u), intstr.FromInt(w.s)
+		w.spec.MaxUnavailable, w.spec.MaxSurge = &u, &s
+	}
+	w.spec.BurstReplicas = 1 + random.IntN(4)
+	for i := range random.IntN(8) {
+		m := inSlot(owner, fmt.Sprintf("web-%d-a%d", random.IntN(6), i))
+		for _, flag := range []string{"leave", "old", "unready", "drained"} {
+			if random.IntN(4) == 0 {
+				m.Annotations[flag] = "yes"
+			}
+		}
+		switch {
+		case random.IntN(4) > 0:
+		case bears("leave")(m):
+			w.spec.Facts.UpdatesInFlight = append(w.spec.Facts.UpdatesInFlight, m.UID)
+		default:
+			w.spec.Facts.DeletionsInFlight = append(w.spec.Facts.DeletionsInFlight, m.UID)
+		}
+		w.members = append(w.members, m)
+	}
+	for i := range random.IntN(3) {
+		w.spec.Facts.CreationsInFlight = append(w.spec.Facts.CreationsInFlight, fmt.Sprintf("web-%d-f%d", random.IntN(6), i))
+	}
+	return w
+}
+
+func (w slotWorld) isWanted(slot string) bool {
+	for i := range int(w.spec.Replicas) {
+		if w.spec.Slots(i) == slot {
+			return true
+		}
+	}
+	return false
+}
+
+// check checks a plan against what is true of each slot.
+func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
+	t.Helper()
+	inFlight := func(slot string) bool {
+		return slices.ContainsFunc(w.spec.Facts.CreationsInFlight, func(name string) bool { return replicas.SlotIn(name) == slot })
+	}
+	filled := map[string]bool{}
+	all, fresh, available := 0, 0, 0
+	for _, m := range w.members {
+		leaves := bears("leave")(m)
+		if w.keeps || !leaves {
+			all++
+		}
+		if !leaves && !bears("unready")(m) && !slices.Contains(w.spec.Facts.DeletionsInFlight, m.UID) {
+			available++
+		}
+	}
+	for i := range int(w.spec.Replicas) {
+		slot := w.spec.Slots(i)
+		isUp := func(m guest) bool {
+			return w.spec.SlotOf(m) == slot && !bears("old")(m) && (w.keeps || !bears("leave")(m))
+		}
+		if slices.ContainsFunc(w.members, isUp) {
+			fresh++
+		}
+	}
+	for _, c := range plan.Update {
+		slot := w.spec.SlotOf(c.Object)
+		w.must(t, c.Recall && w.isWanted(slot) && !filled[slot] && !inFlight(slot), "recall of %s", c.Object.Name)
+		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool { return w.spec.SlotOf(m) == slot && !bears("old")(m) && !bears("leave")(m) }), "%s has a child that stays", slot)
+		filled[slot] = true
+	}
+	created := 0
+	for _, name := range plan.Names {
+		slot, again := replicas.SlotIn(name), slices.Contains(w.spec.Facts.CreationsInFlight, name)
+		w.must(t, w.isWanted(slot) && !filled[slot] && (again || !inFlight(slot)), "creation of %s", name)
+		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool {
+			counts := w.keeps || !bears("leave")(m)
+			comesBack := slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
+			return w.spec.SlotOf(m) == slot && (counts && (!w.limited || !bears("old")(m)) || comesBack)
+		}), "%s is not vacant for %s", slot, name)
+		filled[slot] = true
+		created++
+	}
+	if w.limited && created > 0 {
+		w.must(t, created <= min(int(w.spec.Replicas)-fresh, int(w.spec.Replicas)+w.s-all), "more than surge allows")
+	}
+	gone := 0
+	bySlot := map[string]int{}
+	for _, v := range plan.Delete {
+		slot := w.spec.SlotOf(v.Object)
+		bySlot[slot]++
+		if !bears("unready")(v.Object) && !slices.Contains(w.spec.Facts.DeletionsInFlight, v.Object.UID) {
+			gone++
+		}
+		if bears("old")(v.Object) || !w.isWanted(slot) || slices.Contains(w.spec.Facts.DeletionsInFlight, v.Object.UID) {
+			continue
+		}
+		w.must(t, slices.ContainsFunc(w.members, func(m guest) bool {
+			return m.UID != v.Object.UID && w.spec.SlotOf(m) == slot && !bears("old")(m) && !bears("leave")(m) &&
+				!slices.ContainsFunc(plan.Delete, func(o replicas.Deletion[guest]) bool { return o.Object.UID == m.UID })
+		}), "%s has no other child than %s", slot, v.Object.Name)
+	}
+	if w.limited && gone > 0 {
+		w.must(t, gone <= available-(int(w.spec.Replicas)-w.u), "fewer available than the limit allows")
+	}
+}
+
+// carryOut makes the calls of a plan, and all calls in flight take effect or fail for good.
+func (w *slotWorld) carryOut(t *testing.T, plan replicas.Scale[guest], random *rand.Rand, round int) {
+	t.Helper()
+	var left []guest
+	for _, m := range w.members {
+		isVictim := slices.ContainsFunc(plan.Delete, func(v replicas.Deletion[guest]) bool { return v.Object.UID == m.UID })
+		if isVictim || bears("leave")(m) && bears("drained")(m) || slices.Contains(w.spec.Facts.DeletionsInFlight, m.UID) && random.IntN(2) == 0 {
+			continue
+		}
+		m = m.DeepCopy()
+		for _, c := range plan.Update {
+			if c.Object.UID == m.UID {
+				delete(m.Annotations, "leave")
+			}
+		}
+		if bears("leave")(m) {
+			m.Annotations["drained"] = "yes"
+		}
+		delete(m.Annotations, "unready")
+		left = append(left, m)
+	}
+	for _, name := range slices.Concat(plan.Names, w.spec.Facts.CreationsInFlight) {
+		exists := slices.ContainsFunc(left, func(m guest) bool { return m.Name == name })
+		if isLost := !slices.Contains(plan.Names, name); exists || isLost && random.IntN(2) == 0 {
+			continue
+		}
+		m := inSlot(w.spec.Owner, name, "unready")
+		m.UID = types.UID(fmt.Sprint(name, round))
+		left = append(left, m)
+	}
+	w.members = left
+	w.spec.Facts.CreationsInFlight, w.spec.Facts.DeletionsInFlight, w.spec.Facts.UpdatesInFlight = nil, nil, nil
+}
+
+// Whatever is in flight, no plan gives a slot a second keeper, none takes the last one, and carried out one after the other,
+// the plans end with one child in each wanted slot.
+func TestSlotOfInRandomWorlds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20_000) {
+		w, random := newSlotWorld(seed), rand.New(rand.NewPCG(seed, 2))
+		for round := 0; ; round++ {
+			require.Less(t, round, 60, "seed %d: no end", seed)
+			plan, err := replicas.ScaleTo(w.members, w.spec)
+			require.NoError(t, err, "seed %d", seed)
+			room, err := replicas.RoomOf(w.members, w.spec)
+			require.NoError(t, err, "seed %d", seed)
+			require.Equal(t, show(plan), show(room.Clamp(plan)), "seed %d, round %d", seed, round)
+			w.seed, w.round = seed, round
+			w.check(t, plan)
+			isQuiet := !slices.ContainsFunc(w.members, func(m guest) bool { return bears("unready")(m) || bears("leave")(m) })
+			if plan.IsZero() && isQuiet && len(w.spec.Facts.CreationsInFlight)+len(w.spec.Facts.DeletionsInFlight) == 0 {
+				break
+			}
+			w.carryOut(t, plan, random, round)
+		}
+		require.Len(t, w.members, int(w.spec.Replicas), "seed %d", seed)
+		for i := range w.members {
+			require.True(t, slices.ContainsFunc(w.members, func(m guest) bool { return w.spec.SlotOf(m) == w.spec.Slots(i) }), "seed %d", seed)
+		}
+	}
+}
+
+// SlotOf that returns what is in front of a name plans what slots by name plan, if no slot has two children, no limit lets
+// them overlap, and a child that leaves keeps its slot.
+func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20_000) {
+		w := newSlotWorld(seed)
+		if !w.keeps || w.limited {
+			continue
+		}
+		w.spec.BurstReplicas = 0
+		byName, taken := w.spec, map[string]bool{}
+		byName.SlotOf, byName.Facts.CreationsInFlight = nil, nil
+		var members, named []guest
+		for _, m := range w.members {
+			slot := w.spec.SlotOf(m)
+			if taken[slot] {
+				continue
+			}
+			taken[slot] = true
+			members = append(members, m)
+			m = m.DeepCopy()
+			m.Name = slot
+			named = append(named, m)
+		}
+		w.spec.Facts.CreationsInFlight = kept(w.spec.Facts.CreationsInFlight, func(name string) bool { return !taken[replicas.SlotIn(name)] })
+		got, err := replicas.ScaleTo(members, w.spec)
+		require.NoError(t, err, "seed %d", seed)
+		want, err := replicas.ScaleTo(named, byName)
+		require.NoError(t, err, "seed %d", seed)
+		var slots []string
+		for _, name := range got.Names {
+			slots = append(slots, replicas.SlotIn(name))
+		}
+		require.ElementsMatch(t, want.Names, slots, "seed %d", seed)
+		ids := func(s replicas.Scale[guest]) (ids []types.UID) {
+			for _, v := range s.Delete {
+				ids = append(ids, v.Object.UID)
+			}
+			for _, c := range s.Update {
+				if !slices.Contains(w.spec.Facts.CreationsInFlight, c.Object.Name) {
+					ids = append(ids, "recall of "+c.Object.UID)
+				}
+			}
+			return ids
+		}
+		require.Equal(t, ids(want), ids(got), "seed %d", seed)
+	}
 }

@@ -106,6 +106,19 @@ type Spec[T metav1.Object] struct {
 	//
 	// If Slots is set, Facts.Names is not called.
 	Slots func(i int) string
+	// SlotOf returns the slot of a child, usually from a label or an annotation, and may be set with Slots. The name of a
+	// child is then its slot, "-" and up to 5 other characters; SlotIn returns the slot of a name, for New. So the old and
+	// the new child of a slot can overlap, and MaxSurge may be above 0. SlotOf must return equal results for equal
+	// children, and the slot of its name for each child that New returns. If SlotOf is nil, the slot of a child is its
+	// name.
+	//
+	// In each wanted slot, one child is the keeper: of those that need not go, the one that would be deleted last. All
+	// other children are like children outside the wanted slots. A slot without an active child is filled at once, in a
+	// rollout also one whose children must all go, as far as MaxSurge and MaxUnavailable allow. A creation in flight fills
+	// only its own slot. If Rules.Active does not count a child that is leaving, its slot is filled at once.
+	//
+	// The Spec is refused with the reason InvalidSlots if Slots is nil, or if a slot is longer than 57 characters.
+	SlotOf func(child T) string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
 	// everything, or cannot match any object.
 	Selector labels.Selector
@@ -425,6 +438,10 @@ func (s *Spec[T]) checkScale() error {
 		return s.failure("facts.undecided[%d] is nil", object.IndexNil(s.Facts.Undecided))
 	case s.BaseName != "" && checkName(s.BaseName) != nil:
 		return s.failure("base name %q: %w", s.BaseName, checkName(s.BaseName))
+	case s.SlotOf != nil && s.Slots == nil && s.GroupOf == nil:
+		return s.refuse(InvalidSlots, "SlotOf is set, and Slots is nil")
+	case s.SlotOf != nil && s.Slots != nil && s.Facts.Names == nil && !s.isEnding():
+		return s.failure("facts.names is nil, and SlotOf is set: nothing would tell the slot of a creation without an answer")
 	case s.Facts.Now.IsZero():
 		return s.failure("now is the zero time")
 	case s.Retire != nil && s.Rules.Leaving == nil:
@@ -489,7 +506,7 @@ func (s *Spec[T]) deletionsOnly() Spec[T] {
 	return Spec[T]{
 		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
 		Slots: s.Slots, Rules: rules, Retire: s.Retire, // for the order, and because children drain here, too
-		Groups: s.emptied(), GroupOf: s.GroupOf,
+		Groups: s.emptied(), GroupOf: s.GroupOf, SlotOf: s.SlotOf,
 		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions,
 		Facts: facts,
 	}

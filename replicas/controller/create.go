@@ -40,7 +40,8 @@ type creations[O, C Object] struct {
 // A creation is one child to create, with the result of its Create call.
 type creation[C Object] struct {
 	i     int                  // the index in the scale
-	slot  bool                 // whether the name of the child is a slot
+	slot  bool                 // whether the child has a slot
+	named bool                 // whether the name of the child is its slot
 	name  types.NamespacedName // zero if no call was made
 	made  bool
 	child C // as the server returned it
@@ -52,7 +53,7 @@ type creation[C Object] struct {
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
-		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil})
+		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.hasNamedSlots()})
 	}
 	c.send(ctx)
 	c.deleteStrange(ctx)
@@ -137,7 +138,9 @@ func (c *creations[O, C]) holdNames() {
 }
 
 // isSlotTaken reports whether a creation failed because another object uses the name of the slot.
-func (e *creation[C]) isSlotTaken() bool { return e.slot && apierrors.IsAlreadyExists(e.err) }
+func (e *creation[C]) isSlotTaken() bool {
+	return e.slot && e.named && apierrors.IsAlreadyExists(e.err)
+}
 
 // send makes the calls. Each place has its own slow start.
 func (c *creations[O, C]) send(ctx context.Context) {

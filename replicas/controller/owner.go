@@ -123,9 +123,9 @@ func (p *pass[O, C]) groupOf(c C) string {
 	return p.spec.GroupOf(c)
 }
 
-// hasSlots reports whether a group has slots.
-func hasSlots[C Object](groups []replicas.Group[C]) bool {
-	return slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Slots != nil })
+// hasNamedSlots reports whether the slots of a group are the names of its children.
+func (p *pass[O, C]) hasNamedSlots() bool {
+	return p.spec.SlotOf == nil && slices.ContainsFunc(p.groups, func(g replicas.Group[C]) bool { return g.Slots != nil })
 }
 
 // rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
@@ -523,8 +523,11 @@ func decisions[C Object](plan replicas.Plan[C], spec replicas.Spec[C]) []any {
 	groups, names := groupsIn(spec), slices.Clone(plan.Scale.Names)
 	for i := range names {
 		name := plan.Scale.Group(i)
-		if of := slices.IndexFunc(groups, func(g replicas.Group[C]) bool { return g.Name == name }); of < 0 || groups[of].Slots == nil {
+		switch of := slices.IndexFunc(groups, func(g replicas.Group[C]) bool { return g.Name == name }); {
+		case of < 0 || groups[of].Slots == nil:
 			names[i] = "in group " + name // its name is random
+		case spec.SlotOf != nil:
+			names[i] = replicas.SlotIn(names[i])
 		}
 	}
 	return []any{plan.Blocked.Reason, plan.Scale.Create, names, deletionsIn(plan.Scale), patchesIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}

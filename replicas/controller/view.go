@@ -410,7 +410,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 // than replicas.MaxSlots slots, wantedSlots returns no names, because the spec is refused later.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
-	if !hasSlots(p.groups) || p.Desired > replicas.MaxSlots {
+	if !p.hasNamedSlots() || p.Desired > replicas.MaxSlots {
 		return wanted
 	}
 	known := sets.New[string]()
@@ -439,7 +439,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 // reports when the name is free again. The pass therefore tries to create the slot's child, and puts the
 // slot on hold after a failure.
 func (p *pass[O, C]) candidates() []C {
-	if !hasSlots(p.groups) {
+	if !p.hasNamedSlots() {
 		return p.view.children
 	}
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
@@ -447,7 +447,7 @@ func (p *pass[O, C]) candidates() []C {
 
 // takenNames returns the slots that no new child can fill: those of the candidates, and those on hold.
 func (p *pass[O, C]) takenNames() (names []string) {
-	if !hasSlots(p.groups) {
+	if !p.hasNamedSlots() {
 		return nil
 	}
 	for _, c := range p.candidates() {
@@ -464,7 +464,6 @@ func (p *pass[O, C]) takenNames() (names []string) {
 	}
 	return names
 }
-
 
 // ended returns the owner's children that have ended, and that the pass should discard.
 func (p *pass[O, C]) ended() []C {
