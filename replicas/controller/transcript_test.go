@@ -51,7 +51,9 @@ import (
 //	                      subresource=NAME; retire means that pods are asked to leave by an annotation, and are
 //	                      discarded when they are drained, and keep means that such pods keep their place
 //	groups GROUP...       the owner wants these groups in place of its own number, in a new generation; a GROUP is, for
-//	                      example, gpu=3,limit=1,deletions=0,slots,paused (MaxUnavailable, MaxDeletions, Slots, Paused)
+//	                      example, gpu=3,limit=1,surge=1,deletions=0,slots,paused (MaxUnavailable, MaxSurge, MaxDeletions,
+//	                      Slots, Paused); with lots, the slots are annotations (SlotOf), and pods of another image
+//	                      than "new" must go
 //	owner gone            the owner no longer exists on the server
 //	owner deleted         the owner is being deleted on the server
 //	owner replaced        another owner has the name on the server
@@ -398,6 +400,12 @@ func groupsTo(spec *replicas.PodSpec, words []string) {
 				g.Name, g.Replicas = key, number.IntVal
 			case key == "limit":
 				g.MaxUnavailable = &number
+			case key == "surge":
+				g.MaxSurge = &number
+			case key == "lots":
+				g.Slots = replicas.Ordinals("web-" + g.Name)
+				spec.SlotOf = func(p *corev1.Pod) string { return p.Annotations["slot"] }
+				spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["slot"] != "" && p.Spec.Containers[0].Image != "new" }
 			case key == "deletions":
 				most := number.IntValue()
 				g.MaxDeletions = &most
@@ -408,8 +416,11 @@ func groupsTo(spec *replicas.PodSpec, words []string) {
 			}
 		}
 		name := g.Name
-		g.New = func(string) (*corev1.Pod, error) {
-			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "group": name}}}, nil
+		g.New = func(pod string) (*corev1.Pod, error) {
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "group": name}, Annotations: map[string]string{"slot": replicas.SlotIn(pod)}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "new"}}},
+			}, nil
 		}
 		spec.Groups = append(spec.Groups, g)
 	}
@@ -710,7 +721,7 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			p.Labels = nil
 		case "uid":
 			p.UID = types.UID(value)
-		case "template", "runs", "leave", "drained":
+		case "template", "runs", "leave", "drained", "slot":
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		case "image":
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: value, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}}}}
