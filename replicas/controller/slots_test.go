@@ -4,7 +4,9 @@
 package controller_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -14,10 +16,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // slotted returns the Kind of ReplicaSets, with ordinals as slots.
@@ -335,4 +339,82 @@ func TestDoubtedDeletionsInSlots(t *testing.T) {
 	_, err = r.pass(t, 2, pods...)
 	require.Error(t, err)
 	assert.Equal(t, []string{"delete web-2", "delete web-3"}, r.callsOf("delete"))
+}
+
+// replicaNumber is the annotation with the slot of a vertex' pod.
+const replicaNumber = "example.com/replica"
+
+// vertices returns the Kind of Numaflow's vertices: the pod of replica 3 of the vertex "in" is in-3-x7k2p, and in a rollout
+// its successor in-3-b5c8d comes before it goes.
+func vertices() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
+	spec := kind.Spec
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		is, err := spec(rs)
+		zero, one := intstr.FromInt32(0), intstr.FromInt32(1)
+		is.MaxUnavailable, is.MaxSurge = &zero, &one
+		is.Slots = replicas.Ordinals(rs.Name)
+		is.SlotOf = func(p *corev1.Pod) string { return rs.Name + "-" + p.Annotations[replicaNumber] }
+		is.New = func(name string) (*corev1.Pod, error) { // name is in-3-x7k2p
+			pod, err := replicas.PodFromTemplate(&rs.Spec.Template, rs, kind.Owner)
+			if err == nil {
+				pod.Spec.Hostname = replicas.SlotIn(name)
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, replicaNumber, pod.Spec.Hostname[len(rs.Name)+1:])
+			}
+			return pod, err
+		}
+		is.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != imageOf(rs) }
+		is.Rules.Discard = func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
+		return is, err
+	}
+	return kind
+}
+
+func TestVerticesInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		s.Kind, s.Owner = vertices(), replicastest.NewReplicaSet("default", "in", 3)
+		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(4), rollsOut("two"), rollsOut("three")}
+		inSlots := func() map[string]int {
+			pods := map[string]int{}
+			for _, p := range s.Cluster.Children("default") {
+				if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed {
+					pods[p.Annotations[replicaNumber]]++
+				}
+			}
+			return pods
+		}
+		s.Always = map[string]func() error{
+			"never more than six": s.AtMost(6), // one of the surge, and one whose creation had no answer when its slot went
+			"a slot has at most its pod, its successor, and one that may still have landed": func() error {
+				for slot, n := range inSlots() {
+					if n > 3 {
+						return fmt.Errorf("slot %s has %d", slot, n)
+					}
+				}
+				return nil
+			},
+		}
+		s.AtEnd = map[string]func() error{
+			"as many pods as wanted": s.AsWanted,
+			"one pod in each slot, with the image of its owner": func() error {
+				owner, err := s.Cluster.GetOwner(context.Background(), "default", "in")
+				if err != nil {
+					return nil
+				}
+				is := inSlots()
+				for i := range *owner.Spec.Replicas {
+					if n := is[fmt.Sprint(i)]; n != 1 {
+						return fmt.Errorf("slot %d has %d", i, n)
+					}
+				}
+				for _, pod := range s.Cluster.Children("default") {
+					if pod.Annotations["image"] != imageOf(owner) {
+						return fmt.Errorf("%s has %q", pod.Name, pod.Annotations["image"])
+					}
+				}
+				return nil
+			},
+		}
+	}))
 }
