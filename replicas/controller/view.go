@@ -453,9 +453,13 @@ func (p *pass[O, C]) takenNames() (names []string) {
 	for _, c := range p.candidates() {
 		names = append(names, c.GetName())
 	}
+	filled := sets.New(names...)
 	for k := range p.state.holds {
 		switch {
 		case k.Reason != NameTaken:
+		case filled.Has(k.Key):
+			// Somebody gave the stranger our labels, so it is a child now. The gate would stand for up to a minute more.
+			delete(p.state.holds, k)
 		case !p.view.wanted.Has(k.Key):
 			delete(p.state.holds, k)
 		case p.held(NameTaken, k.Key, k.Key, ""):
