@@ -6,12 +6,15 @@ package replicas_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -81,4 +84,51 @@ func ExampleSpec_slots() {
 	// create 1 [web-3] <nil>
 	// create 1; 1 kept while others are missing or unavailable [web-1] <nil>
 	// delete 1: default/web-3 (must go) [] <nil>
+}
+
+// Each worker of a queue has a number, and takes the jobs of this number. A new worker is to be up before the old one of
+// its number goes. So the number is an annotation, and the names end in random characters.
+func ExampleSpec_slotOf() {
+	queue := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "queue", UID: "7c21"}}
+	kind, own := corev1.SchemeGroupVersion.WithKind("ConfigMap"), labels.Set{"queue": "queue"}
+	worker := func(name, image string) *corev1.Pod {
+		number := strings.TrimPrefix(replicas.SlotIn(name), "queue-")
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Labels: own, Annotations: map[string]string{"number": number}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}},
+		}
+	}
+	zero, one := intstr.FromInt32(0), intstr.FromInt32(1)
+	spec := replicas.PodSpec{
+		Owner: queue, Kind: kind, Replicas: 2, Selector: own.AsSelector(),
+		Slots:          replicas.Ordinals("queue"),
+		SlotOf:         func(p *corev1.Pod) string { return "queue-" + p.Annotations["number"] },
+		New:            func(name string) (*corev1.Pod, error) { return worker(name, "v2"), nil },
+		MaxUnavailable: &zero, MaxSurge: &one,
+		Rules: replicas.Rules[*corev1.Pod]{
+			MustGo: func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image != "v2" },
+			Ready:  func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning },
+		},
+		Facts: replicas.Facts[*corev1.Pod]{
+			Now:   time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC),
+			Names: func(prefix string) string { return prefix + "x7k2p" }, // usually five random characters
+		},
+	}
+	var pods []*corev1.Pod
+	add := func(name, image string) {
+		p := worker(name, image)
+		p.Namespace, p.Name, p.UID = "default", name, types.UID("uid-of-"+name)
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(queue, kind)}
+		p.Status.Phase = corev1.PodRunning
+		pods = append(pods, p)
+	}
+	add("queue-0-aaaaa", "v1")
+	add("queue-1-aaaaa", "v1")
+	plan, err := replicas.Manage(pods, spec)
+	fmt.Println(plan.Scale.Names, err)
+	add(plan.Scale.Names[0], "v2")
+	fmt.Println(replicas.Manage(pods, spec))
+	// Output:
+	// [queue-0-x7k2p] <nil>
+	// delete 1: default/queue-0-aaaaa (must go); 1 kept while others are missing or unavailable <nil>
 }
