@@ -50,17 +50,7 @@ func TestSeeds(t *testing.T) {
 // template wants, as it was read in this pass, and in the end all workers are of this template.
 func TestSeedsWithTemplates(t *testing.T) {
 	t.Parallel()
-	from, to := asked(t)
-	if *story != "" || from >= chaos.Templates {
-		return // TestSeeds plays the given story, or this seed
-	}
-	start := time.Now()
-	var sum chaos.Report
-	for seed := from; seed <= to; seed++ {
-		sum.Add(play(t, chaos.Templates+seed))
-	}
-	assert.NotZero(t, sum.Faults["template-pool"])
-	report(t, to-from+1, sum, time.Since(start))
+	playPools(t, chaos.Templates, "template-pool")
 }
 
 // The workers of a pool are changed in place: the pool changes in the middle of a rollout and is changed back, answers are
@@ -69,6 +59,13 @@ func TestSeedsWithTemplates(t *testing.T) {
 // end all workers are as the pool wants them.
 func TestSeedsWithUpdates(t *testing.T) {
 	t.Parallel()
+	playPools(t, chaos.Updates, "update-pool", "changes that landed (late: false)", "changes that landed (late: true)")
+}
+
+// playPools plays the seeds that are asked for, counted from the first one of shapes with a pool of some sort. What
+// these stories are for must happen in 15 of them.
+func playPools(t *testing.T, first uint64, happens ...string) {
+	t.Helper()
 	from, to := asked(t)
 	if *story != "" || from >= chaos.Templates {
 		return // TestSeeds plays the given story, or this seed
@@ -76,9 +73,11 @@ func TestSeedsWithUpdates(t *testing.T) {
 	start := time.Now()
 	var sum chaos.Report
 	for seed := from; seed <= to; seed++ {
-		sum.Add(play(t, chaos.Updates+seed))
+		sum.Add(play(t, first+seed))
 	}
-	assert.NotZero(t, sum.Faults["update-pool"])
+	for _, what := range happens {
+		assert.True(t, sum.Faults[what] > 0 || to-from < 14, what)
+	}
 	report(t, to-from+1, sum, time.Since(start))
 }
 
