@@ -106,6 +106,7 @@ func (d *deletions[O, C]) isMarked(v *victim[C]) {
 		return
 	}
 	d.Retired = append(d.Retired, v.patched)
+	d.holdRepeated(v.Object.GetName())
 	d.isGone(v)
 }
 

@@ -223,10 +223,10 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	return e.err
 }
 
-// holdRepeated delays the next change of a child that was changed before. A second client wrote its own value each
-// second, and after each of its writes the child needed the same change again.
-func (u *updates[O, C]) holdRepeated(name string) {
-	h, now := u.state.holds.getOrAdd(UpdateFailed, name), u.opts.Now()
+// holdRepeated delays the next change or mark of a child that was changed or marked before. A second client wrote its own
+// value each second, and after each of its writes the child needed the same change again.
+func (p *pass[O, C]) holdRepeated(name string) {
+	h, now := p.state.holds.getOrAdd(UpdateFailed, name), p.opts.Now()
 	if h.Remaining(now) < -changesApart {
 		*h = hold{Hold: backoff.Hold{Since: now}} // of no length
 		return
