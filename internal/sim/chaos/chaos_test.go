@@ -62,6 +62,15 @@ func TestSeedsWithUpdates(t *testing.T) {
 	playPools(t, chaos.Updates, "update-pool", "changes that landed (late: false)", "changes that landed (late: true)")
 }
 
+// The workers of a pool are asked to leave by a mark, and drain: the pool is scaled down and up again, marks are lost, land
+// minutes later or are refused, others take them off or set their own, and processes die. No worker that stays or drains
+// is one too many or one too few, whatever is on its way, none is deleted that has not drained for the request that its mark
+// names, none is created in place of one that can be taken back, and in the end none bears a mark.
+func TestSeedsWithMarks(t *testing.T) {
+	t.Parallel()
+	playPools(t, chaos.Marks, "mark-pool", "marks that landed (late: false)", "marks that landed (late: true)", "marks taken back (late: false)")
+}
+
 // playPools plays the seeds that are asked for, counted from the first one of shapes with a pool of some sort. What
 // these stories are for must happen in 15 of them.
 func playPools(t *testing.T, first uint64, happens ...string) {

@@ -113,6 +113,14 @@ func ofPools() map[string]kind {
 				return p.updates.change(op)
 			})
 		}},
+		"mark-pool": {0, func(r *run, op Op) error {
+			return r.ofPool(func(p *pools) error {
+				if p.updates == nil {
+					return nil
+				}
+				return p.updates.stirMarks(op)
+			})
+		}},
 		"pool-user": {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
 	}
 }

@@ -227,8 +227,9 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
-// The judges of changes in place notice a controller that takes too many workers, puts a worker back to an older generation
-// of its pool, or patches without end. Without the defect, the same story breaks no rule.
+// The judges of changes in place and of marks notice a controller that takes too many workers, puts a worker back to an older
+// generation of its pool, patches without end, or takes a mark for what it is not. Without the defect, the same story breaks
+// no rule.
 func TestPlantedUpdatesAreNoticed(t *testing.T) {
 	t.Parallel()
 	const rollout = "scale-pool 4 0 0s; run 0 0 20s; update-pool 0 1 0s; run 0 0 2m"
@@ -236,20 +237,30 @@ func TestPlantedUpdatesAreNoticed(t *testing.T) {
 		plant chaos.Plant
 		story string
 		want  string
+		marks uint64 // if not 0, the seed of a shape with marks
 	}{
-		"a changed worker is ready at once":     {chaos.ReadyAtOnce, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
-		"the limit is forgotten":                {chaos.NoLimit, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
-		"each pass changes all workers":         {chaos.Impatient, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3"},
-		"a late patch meets a newer worker":     {chaos.Unversioned, "scale-pool 1 0 0s; run 0 0 20s; pool-calls 6 0 1s; update-pool 0 1 0s; run 0 0 10s; update-pool 0 2 0s; run 0 0 2m", "is changed back to generation"},
-		"an old pool is taken for the live one": {chaos.OldOwner, "scale-pool 2 0 0s; run 0 0 20s; update-pool 0 7 0s; run 0 0 3m; update-pool 10 3 8s; run 0 0 2m", "is changed back to generation"},
-		"a webhook is not heeded":               {chaos.Impatient, "scale-pool 1 0 0s; run 0 0 20s; update-pool 6 1 1m; update-pool 0 1 0s; update-pool 1 0 1m; run 0 0 20m", "times in an hour"},
+		"a changed worker is ready at once":     {chaos.ReadyAtOnce, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"the limit is forgotten":                {chaos.NoLimit, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"each pass changes all workers":         {chaos.Impatient, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"a late patch meets a newer worker":     {chaos.Unversioned, "scale-pool 1 0 0s; run 0 0 20s; pool-calls 6 0 1s; update-pool 0 1 0s; run 0 0 10s; update-pool 0 2 0s; run 0 0 2m", "is changed back to generation", 0},
+		"an old pool is taken for the live one": {chaos.OldOwner, "scale-pool 2 0 0s; run 0 0 20s; update-pool 0 7 0s; run 0 0 3m; update-pool 10 3 8s; run 0 0 2m", "is changed back to generation", 0},
+		"a webhook is not heeded":               {chaos.Impatient, "scale-pool 1 0 0s; run 0 0 20s; update-pool 6 1 1m; update-pool 0 1 0s; update-pool 1 0 1m; run 0 0 20m", "times in an hour", 0},
+		"a marked worker counts":                {chaos.MarkIgnored, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 1 0 0s; run 0 0 5m", "is asked to leave again, but it bears the mark", 60},
+		"one that must go is taken back":        {chaos.Regretful, "scale-pool 4 0 0s; run 0 0 20s; mark-pool 6 0 0s; run 0 0 1m", "is taken back, but must go", 60},
+		"any drain will do":                     {chaos.AnyRequest, "mark-pool 5 1 0s; scale-pool 4 0 0s; run 0 0 30s; scale-pool 3 0 0s; run 0 0 3s; pool-watch 0 0 0s; run 0 0 10s; mark-pool 2 0 0s; pool-watch 3 0 0s; run 0 0 3m", "has neither ended nor drained for the request", 60},
+		"no mark is taken back":                 {chaos.NoRecall, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; run 0 0 1m", "is created, and 5 stay or could be taken back, want 4", 60},
+		"a late mark meets a newer worker":      {chaos.Unversioned, "scale-pool 4 0 0s; run 0 0 20s; pool-calls 6 0 2s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; update-pool 3 1 0s; run 0 0 2m", "leaves 3 that stay, want 4 (late: true)", 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			story, err := chaos.Parse(tc.story)
 			require.NoError(t, err)
-			require.NoError(t, chaos.RunPlanted(chaos.Updates+5, story, chaos.Nothing).Err)
-			require.ErrorContains(t, chaos.RunPlanted(chaos.Updates+5, story, tc.plant).Err, tc.want)
+			seed := uint64(chaos.Updates + 5)
+			if tc.marks > 0 {
+				seed = chaos.Marks + tc.marks
+			}
+			require.NoError(t, chaos.RunPlanted(seed, story, chaos.Nothing).Err)
+			require.ErrorContains(t, chaos.RunPlanted(seed, story, tc.plant).Err, tc.want)
 		})
 	}
 }

@@ -52,13 +52,14 @@ func (p *pool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
 type worker struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct{ Content string }
+	Spec              struct{ Content, Leave string }
 	Status            workerStatus
 }
 
 type workerStatus struct {
 	Ready, Ended bool
-	Observed     int64 // the generation that the worker runs
+	Observed     int64  // the generation that the worker runs
+	Drained      string // the last request to leave for which the worker has drained
 }
 
 func (w *worker) DeepCopy() *worker {
@@ -153,7 +154,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 		return true
 	}
 	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool { return waits(d.Object) })
-	step.Update = slices.DeleteFunc(step.Update, func(c replicas.Change[*worker]) bool { return !c.Free && waits(c.Object) })
+	step.Update = slices.DeleteFunc(step.Update, func(c replicas.Change[*worker]) bool { return !c.Free && !c.Recall && waits(c.Object) })
 	for _, w := range step.Active {
 		if step.Later == 0 && !going.Has(w.UID) {
 			delete(a.cordoned, w.UID)
@@ -244,19 +245,14 @@ func (p *pools) slots(n int32) (slots []string) {
 }
 
 // owned finds the active workers of the pool.
-func (p *pools) owned() (owned []*worker) {
-	for _, w := range p.Children(namespace) {
-		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) {
-			owned = append(owned, w)
-		}
-	}
-	return owned
+func (p *pools) owned() []*worker {
+	return slices.DeleteFunc(p.Children(namespace), func(w *worker) bool { return !stays(w) })
 }
 
 // scaling checks which workers a pass deletes and discards. Prepare must have allowed each deletion.
 // If workers have slots, the pass may delete only workers in slots that are not wanted. Otherwise,
 // the pass must delete unready workers before ready ones. The pass may discard only workers that
-// have ended.
+// have ended or drained.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
@@ -265,13 +261,13 @@ func (p *pools) scaling(owned []*worker) {
 		}
 	}
 	for _, c := range pass.Scale.Update {
-		if !c.Free && !p.author.cordoned[c.Object.UID] {
+		if !c.Free && !c.Recall && !p.author.cordoned[c.Object.UID] {
 			p.err = fmt.Errorf("chaos: worker %s is changed, but Prepare has not allowed its change", c.Object.Name)
 		}
 	}
 	for _, v := range pass.Scale.Discard {
-		if !hasEnded(v.Object) {
-			p.err = fmt.Errorf("chaos: worker %s is discarded, but has not ended", v.Object.Name)
+		if !hasEnded(v.Object) && !hasDrained(v.Object) {
+			p.err = fmt.Errorf("chaos: worker %s is discarded, but has neither ended nor drained for the request %q", v.Object.Name, requestOf(v.Object))
 		}
 	}
 	if p.updates != nil {
@@ -308,6 +304,9 @@ func (p *pools) scaling(owned []*worker) {
 func (p *pools) scale(n int) error {
 	p.wanted = int32(n)
 	p.most = max(p.most, p.wanted)
+	if p.updates != nil {
+		clear(p.updates.turns)
+	}
 	_, err := p.EditOwner(context.Background(), namespace, "pool", func(is *pool) { is.Spec.Replicas = p.wanted })
 	return err
 }

@@ -112,6 +112,27 @@ func rollouts() []scene {
 	}
 }
 
+// drains returns the scenes that are only told in shapes with marks.
+func drains() []scene {
+	const someTime = "run 1s|run 5s|run 20s|run 1m"
+	return []scene{
+		// Fewer are wanted, and the old number again: at once, while the mark has no answer, or while the cache is behind.
+		{"mark-pool 5 3", "scale-pool 5", "run 30s", "mark-pool 0 0 2s|mark-pool 0 1 1s|mark-pool 1 5 2s", "run 20s", "scale-pool 3", "run 2m"},
+		{"mark-pool 5 3", "scale-pool 4", "run 30s", "pool-calls 1 0 4s|pool-calls 2 0 4s|pool-calls 3 4 4s|pool-calls 6 4 4s", "scale-pool 2", someTime, "update-pool 11 8|update-pool 11 9|scale-pool 4", "run 3m"},
+		{"mark-pool 5 3", "scale-pool 5", "run 30s", "pool-watch 0", "scale-pool 3", someTime, "scale-pool 5|scale-pool 2", "run 40s", "pool-watch 3", "run 2m"},
+		{"mark-pool 5 3", "scale-pool 5", "run 30s", "scale-pool 3", "run 1s", "pool-calls 3 4 8s|pool-calls 6 0 4s", "scale-pool 5|scale-pool 4", "run 1s|run 10s", "scale-pool 3|update-pool 11 8|update-pool 11 9", "run 5m"},
+		// Another client takes marks off, undoes each of them, or sets its own.
+		{"scale-pool 4", "run 30s", "mark-pool 4 1 8s|mark-pool 4 2 8s", "update-pool 1 0 8s", "scale-pool 2", "run 3m"},
+		{"mark-pool 5 3", "scale-pool 4", "run 30s", "scale-pool 3", "run 1s|run 20s", "mark-pool 2", someTime, "mark-pool 3", "run 3m"},
+		// Another client takes off the mark of a worker that has drained, which the cache does not show. It is asked again.
+		{"mark-pool 5 1", "scale-pool 4", "run 30s", "scale-pool 3", "run 3s", "pool-watch 0", "run 10s", "mark-pool 2", "pool-watch 3", "run 3m"},
+		// One must go while another leaves.
+		{"mark-pool 5 3", "scale-pool 5", "run 30s", "mark-pool 6", "run 2s|run 20s", "scale-pool 3", someTime, "scale-pool 5", "run 3m"},
+		// A new process, or an old server.
+		{"mark-pool 5 3", "scale-pool 4", "run 30s", "update-pool 0 7 0s", "scale-pool 2", someTime, "update-pool 10 1|update-pool 10 3 8s|update-pool 10 0", "scale-pool 4", "run 3m"},
+	}
+}
+
 // Scenes returns the number of scenes.
 func Scenes() int { return len(scenes()) }
 

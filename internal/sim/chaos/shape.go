@@ -37,6 +37,11 @@ type shape struct {
 	limit     string        // MaxUnavailable of the pool; "" means none
 	replaces  bool          // a worker whose change is refused as Invalid is replaced
 	goes      bool          // a label decides which workers must go
+	marks     bool          // the workers of the pool are asked to leave, and drain
+	inSpec    bool          // the mark is a field of the worker's spec, not an annotation
+	keeps     bool          // a leaving worker counts until it is gone
+	ends      bool          // the controller of the workers deletes those that have drained, not the pool
+	sheds     bool          // a worker that is not ready cannot drain, and is deleted
 	plant     Plant         // the defect of the pool's controller
 }
 
@@ -46,6 +51,9 @@ const Templates = 720_720 << 20 // a multiple of the moduli in shapeOf
 
 // Updates is the first of the seeds whose shapes have updates, like Templates.
 const Updates = 2 * Templates
+
+// Marks is the first of the seeds whose shapes have updates and marks.
+const Marks = 3 * Templates
 
 func shapeOf(seed uint64) shape {
 	s := shape{
@@ -57,6 +65,9 @@ func shapeOf(seed uint64) shape {
 	case seed >= Updates:
 		s.pools, s.updates = true, true
 		s.limit, s.replaces, s.goes = limits()[seed%5], seed%7 < 3, seed%4 == 0
+		if seed >= Marks {
+			s.marks, s.inSpec, s.keeps, s.ends, s.sheds = true, seed%13 < 4, seed%11%2 == 0, seed%11 < 5, seed%13%5 == 0
+		}
 	case seed >= Templates:
 		s.pools, s.templates = true, true
 	}

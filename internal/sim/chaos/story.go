@@ -82,6 +82,11 @@ func ofUpdates() map[string]int {
 	return map[string]int{"update-pool": 12, "scale-pool": 3, "pool-user": 3, "pool-calls": 4, "pool-watch": 3, "orphan-pool": 1}
 }
 
+// ofMarks returns how often each operation is drawn in shapes with marks.
+func ofMarks() map[string]int {
+	return map[string]int{"mark-pool": 8, "update-pool": 5, "scale-pool": 5, "pool-user": 3, "pool-calls": 4, "pool-watch": 3, "orphan-pool": 1}
+}
+
 // length is the minimum number of operations in a generated story.
 const length = 60
 
@@ -97,6 +102,8 @@ func Generate(seed uint64) Story {
 		switch {
 		case shape.templates:
 			k.weight = ofTemplates()[name]
+		case shape.marks:
+			k.weight = ofMarks()[name]
 		case shape.updates:
 			k.weight = ofUpdates()[name]
 		}
@@ -109,6 +116,9 @@ func Generate(seed uint64) Story {
 			told := scenes()
 			if shape.updates {
 				told = rollouts()
+			}
+			if shape.marks {
+				told = drains()
 			}
 			story = append(story, told[r.IntN(len(told))].tell(r)...)
 		}

@@ -28,10 +28,11 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// mostPatches is the maximum number of patches of one worker in one hour.
-const mostPatches = 100
+// The maximum numbers of patches of one worker in one hour, of those that ask it to leave, and of those that ask it or take
+// this back while the pool wants the same number and no other client touches the mark.
+const mostPatches, mostMarks, mostTurns = 100, 20, 4
 
-// A Plant is a defect of the controller that changes the workers of a pool in place.
+// A Plant is a defect of the controller that changes the workers of a pool in place, or asks them to leave.
 type Plant int
 
 // The defects that RunPlanted can plant.
@@ -42,6 +43,10 @@ const (
 	Unversioned       // the patches have no resourceVersion
 	OldOwner          // what should be a read of the pool is answered by the cache
 	Impatient         // each pass is followed by patches of all workers that differ from the cached pool
+	MarkIgnored       // Rules.Leaving does not know the mark
+	Regretful         // Rules.MustGo does not know a worker that leaves, so it is taken back
+	AnyRequest        // Rules.Discard does not compare the request for which a worker has drained
+	NoRecall          // Spec.Retire takes no mark back
 )
 
 // RunPlanted is like Run, but plants a defect in the controller of the pool.
@@ -52,7 +57,8 @@ func RunPlanted(seed uint64, story Story, plant Plant) Report {
 }
 
 // An updates is the part of a pool whose workers are changed in place: the controller of the workers, which restarts a
-// changed worker, all others who change workers and the pool, and the judge of the changes.
+// changed worker and drains one that is asked to leave, all others who change workers and the pool, and the judge of the
+// changes and marks.
 type updates struct {
 	*pools
 	kind   controller.Kind[*pool, *worker]
@@ -70,13 +76,22 @@ type updates struct {
 	shared bool // two processes have worked at the same time
 
 	clients []*inside.Client[replicastest.Call] // of all processes
-	floor   int                                 // the least number of available workers that the current pass must leave
+	wants   int32                               // the number of workers that the current pass must leave
+	plans   int32                               // the number that the pool wants, as the current pass sees it
 	read    *int32                              // the number that the pool wanted when the current pass read it
-	lost    map[types.UID]loss                  // by others
+	ups     tally                               // available workers
+	stay    tally                               // active workers that are not leaving
+	lacks   tally                               // workers that hold no place
+	leave   tally                               // workers that do not stay, or must go
 	listed  time.Time                           // when the current process last made a live list
 	own     map[types.UID]uint64                // the version of the last change by the current process
 	sent    map[string]sending                  // the calls of the current process without an answer, by verb and worker
+	unsure  map[string]bool                     // the names of creations of the current process without an answer
+	invalid map[types.UID]bool                  // workers whose change was refused as Invalid, so they may have to go
+	drain   time.Duration                       // the maximum time that a worker takes to drain
 	patches map[patchesIn]int
+	marks   map[patchesIn]int
+	turns   map[patchesIn]int
 	seen    map[string]int // how often each outcome of a change was seen
 }
 
@@ -92,7 +107,13 @@ type patchesIn struct {
 	hour time.Time
 }
 
-// A loss is an available worker that became unavailable.
+// A tally knows workers of one sort, and those that others than the current process have made another sort.
+type tally struct {
+	has  func(*worker) bool
+	lost map[types.UID]loss
+}
+
+// A loss is a worker that others have made another sort.
 type loss struct {
 	at      time.Time
 	version uint64
@@ -101,16 +122,20 @@ type loss struct {
 // A sending is a call without an answer. It may still land, and the process may send it again: the worker already counts
 // as unavailable.
 type sending struct {
-	since   time.Time // see blind
-	version uint64    // of the worker that the process saw
-	floor   int       // the least that any pass since then had to leave
+	ups, stay time.Time // see blind
+	version   uint64    // of the worker that the process saw
+	wants     int32     // the least that any pass since then had to leave
 }
 
 func newUpdates(p *pools, clock *replicastest.Clock, seed uint64) *updates {
-	return &updates{
-		pools: p, clock: clock, random: rand.New(rand.NewPCG(seed, 7)),
-		lost: map[types.UID]loss{}, patches: map[patchesIn]int{}, dark: map[string]time.Time{}, seen: map[string]int{},
+	u := &updates{
+		pools: p, clock: clock, random: rand.New(rand.NewPCG(seed, 7)), drain: 3 * time.Minute,
+		ups: tally{isUp, map[types.UID]loss{}}, stay: tally{stays, map[types.UID]loss{}}, invalid: map[types.UID]bool{},
+		patches: map[patchesIn]int{}, marks: map[patchesIn]int{}, turns: map[patchesIn]int{}, dark: map[string]time.Time{}, seen: map[string]int{},
 	}
+	u.lacks = tally{func(w *worker) bool { return !u.holds(w) }, map[types.UID]loss{}}
+	u.leave = tally{func(w *worker) bool { return !stays(w) || u.mustGo(w) || u.invalid[w.UID] }, map[types.UID]loss{}}
+	return u
 }
 
 // The shape decides the limit of a pool. The limit "" is none.
@@ -154,7 +179,10 @@ func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool
 			s.MaxUnavailable = &limit
 		}
 		if u.shape.goes {
-			s.Rules.MustGo = func(w *worker) bool { return w.Labels["go"] != "" }
+			s.Rules.MustGo = u.mustGo
+		}
+		if u.shape.marks {
+			u.retires(&s)
 		}
 		if u.shape.plant == ReadyAtOnce {
 			s.Rules.Ready = func(w *worker) bool { return w.Status.Ready }
@@ -163,6 +191,82 @@ func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool
 	}
 	u.kind = kind
 	return kind
+}
+
+// retires lets the pool ask its workers to leave. The mark names the request: the version of the worker that was asked.
+func (u *updates) retires(s *replicas.Spec[*worker]) {
+	plant, discards := u.shape.plant, s.Rules.Discard
+	s.Retire = func(w *worker, leaves bool) (c replicas.Change[*worker]) {
+		if leaves && u.shape.sheds && !isReady(w) || !leaves && (hasDrained(w) || plant == NoRecall) {
+			return c
+		}
+		if c.To = w.DeepCopy(); leaves {
+			u.ask(c.To, w.ResourceVersion)
+		} else {
+			u.ask(c.To, "")
+		}
+		return c
+	}
+	s.Rules.Leaving = func(w *worker) bool { return requestOf(w) != "" && plant != MarkIgnored }
+	if !u.shape.ends {
+		s.Rules.Discard = func(w *worker) bool {
+			return discards != nil && discards(w) || hasDrained(w) || plant == AnyRequest && requestOf(w) != "" && w.Status.Drained != ""
+		}
+	}
+	if u.shape.keeps {
+		s.Rules.Active = func(w *worker) bool { return !hasEnded(w) }
+	}
+	if plant == Regretful && u.shape.goes {
+		s.Rules.MustGo = func(w *worker) bool { return u.mustGo(w) && requestOf(w) == "" }
+	}
+}
+
+// request is the key of the annotation that asks a worker to leave, in shapes whose mark is not in the spec.
+const request = "request"
+
+// ask sets the mark of a worker, or removes it if the request is "".
+func (u *updates) ask(w *worker, asked string) {
+	if w.Spec.Leave = ""; u.shape.inSpec {
+		w.Spec.Leave = asked
+		return
+	}
+	delete(w.Annotations, request)
+	if asked != "" {
+		metav1.SetMetaDataAnnotation(&w.ObjectMeta, request, asked)
+	}
+}
+
+// requestOf returns the request that the mark of a worker names, or "" if there is no mark.
+func requestOf(w *worker) string { return cmp.Or(w.Spec.Leave, w.Annotations[request]) }
+
+// hasDrained reports whether a worker has drained for the request that its mark names.
+func hasDrained(w *worker) bool { return requestOf(w) != "" && w.Status.Drained == requestOf(w) }
+
+func (u *updates) mustGo(w *worker) bool { return u.shape.goes && w.Labels["go"] != "" }
+
+// drains lets the controller of the workers drain a worker, unless its mark is taken back before. Depending on the shape,
+// it also deletes the worker.
+func (u *updates) drains(w *worker) {
+	asked := requestOf(w)
+	down := u.upTo(1 + u.drain)
+	u.later(down, func() {
+		_, _ = u.EditChild(context.Background(), namespace, w.Name, func(is *worker) {
+			if is.UID == w.UID && requestOf(is) == asked {
+				is.Status.Drained = asked
+			}
+		})
+	})
+	if !u.shape.ends {
+		return
+	}
+	u.later(down+u.upTo(10*time.Second), func() {
+		for _, is := range u.Children(namespace) {
+			if is.UID == w.UID && requestOf(is) == asked && hasDrained(is) {
+				u.seen["workers deleted by their own controller"]++
+				_, _ = u.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
+			}
+		}
+	})
 }
 
 // watch is called for each new process.
@@ -190,7 +294,7 @@ func (u *updates) watch(c *replicastest.Controller[*pool, *worker]) {
 
 // begin is called when a process has taken the place of the last one, which has ended.
 func (u *updates) begin() {
-	u.own, u.sent, u.listed = map[types.UID]uint64{}, map[string]sending{}, time.Time{}
+	u.own, u.sent, u.unsure, u.listed = map[types.UID]uint64{}, map[string]sending{}, map[string]bool{}, time.Time{}
 	u.watch(u.controller)
 }
 
@@ -201,7 +305,7 @@ func (u *updates) patchAll(ctx context.Context, c *replicastest.Controller[*pool
 		return
 	}
 	spec, _ := u.kind.Spec(p)
-	u.floor = u.least(p.Spec.Replicas)
+	u.wants = p.Spec.Replicas
 	for _, w := range c.View.ChildWatch.In(namespace) {
 		change := spec.Update(w)
 		if change.Object = w; change.To == nil || metav1.GetControllerOf(w) == nil {
@@ -225,15 +329,21 @@ func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, o
 	if err := json.Unmarshal(patch.Data, &fields); err != nil || bytes.Contains(patch.Data, []byte("ownerReferences")) {
 		return a.Client.Patch(ctx, w, patch, opts) // an adoption
 	}
+	meta, _ := fields["metadata"].(map[string]any)
 	if a.undo == 1 {
 		delete(fields, "Spec")
+		annotations, _ := meta["annotations"].(map[string]any)
+		delete(annotations, request)
 	}
-	if meta, ok := fields["metadata"].(map[string]any); ok && a.shape.plant == Unversioned {
+	if a.shape.plant == Unversioned {
 		delete(meta, "resourceVersion")
 	}
 	patch.Data, _ = json.Marshal(fields)
 	patched, err := a.Client.Patch(ctx, w, patch, opts)
 	a.count(w, err)
+	if apierrors.IsInvalid(err) && a.shape.replaces {
+		a.invalid[w.UID] = true
+	}
 	return patched, err
 }
 
@@ -241,6 +351,9 @@ func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, o
 func (u *updates) count(w *worker, err error) {
 	if err != nil {
 		u.seen[fmt.Sprintf("changes answered with %q", cmp.Or(string(apierrors.ReasonForError(err)), "no status"))]++
+	}
+	if u.shape.marks && err != nil && !apierrors.IsConflict(err) {
+		return // like a deletion, a mark that is refused or has no answer is sent again by each pass
 	}
 	hour := patchesIn{w.UID, u.clock.Now().Truncate(time.Hour)}
 	if u.patches[hour]++; u.patches[hour] > mostPatches {
@@ -308,9 +421,27 @@ func (u *updates) restarts(w *worker) {
 	u.later(down+u.upTo(30*time.Second), edit(func(w *worker) { w.Status.Ready = w.Status.Observed == w.Generation }))
 }
 
+// isOwned reports whether a worker belongs to the pool and has not ended.
+func isOwned(w *worker) bool {
+	return w != nil && metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && !hasEnded(w)
+}
+
+// stays reports whether a worker is an active worker of the pool that is not leaving.
+func stays(w *worker) bool { return isOwned(w) && w.DeletionTimestamp == nil && requestOf(w) == "" }
+
 // isUp reports whether a worker is an available worker of the pool.
-func isUp(w *worker) bool {
-	return w != nil && metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) && isReady(w)
+func isUp(w *worker) bool { return stays(w) && isReady(w) }
+
+// holds reports whether a worker holds a place, so that no other may be created there: it stays, can be taken back, or
+// counts until it is gone.
+func (u *updates) holds(w *worker) bool {
+	switch {
+	case !isOwned(w):
+		return false
+	case u.shape.keeps:
+		return u.shape.ends || !hasDrained(w)
+	}
+	return stays(w) || w.DeletionTimestamp == nil && !hasDrained(w) && !u.mustGo(w) && !u.invalid[w.UID]
 }
 
 func versionOf(w *worker) uint64 {
@@ -327,21 +458,30 @@ func generationOf(w *worker) int {
 	return n
 }
 
-// landed judges each change of a worker on the server. A change or deletion that the controller has sent must not lower
-// the number of available workers below the least, and no change brings a worker back to an older generation of the pool.
+// landed judges each change of a worker on the server. No change brings a worker back to an older generation of the pool.
 func (u *updates) landed(was, is *worker) error {
 	call, late, own := inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).Calling()
 	if was != nil && is != nil && is.Generation != was.Generation {
 		u.restarts(is)
 	}
-	switch {
-	case isUp(is):
-		delete(u.lost, is.UID)
-	case isUp(was) && !own:
-		u.lost[was.UID] = loss{u.clock.Now(), inside.Of[inside.Cluster](u.Cluster).Version()}
+	if is != nil && requestOf(is) != "" && (was == nil || requestOf(was) != requestOf(is)) {
+		u.drains(is)
 	}
-	if own {
+	if stays(is) && was != nil && requestOf(was) != "" && !own {
+		u.orphans++ // another may stand in its place
+	}
+	u.note(u.ups, was, is, own)
+	u.note(u.stay, was, is, own)
+	u.note(u.lacks, was, is, own && !late)
+	u.note(u.leave, was, is, own && !late)
+	if own && !late {
 		u.own[cmp.Or(is, was).UID] = versionOf(is)
+	}
+	if was == nil && own && !late && u.second == nil && !u.unsure[is.Name] {
+		return u.fits(u.lacks, is, "created, and %d stay or could be taken back")
+	}
+	if was != nil && is != nil && requestOf(is) != requestOf(was) && !own {
+		u.turns[patchesIn{is.UID, u.clock.Now().Truncate(time.Hour)}] = 0
 	}
 	if was == nil || !slices.ContainsFunc(u.clients, func(c *inside.Client[replicastest.Call]) bool { _, _, ok := c.Calling(); return ok }) {
 		return nil
@@ -352,32 +492,107 @@ func (u *updates) landed(was, is *worker) error {
 	if is != nil && generationOf(is) > generationOf(was) {
 		u.seen[fmt.Sprintf("changes that landed (late: %v)", late)]++
 	}
-	if is != nil && is.Spec != was.Spec && u.undo == 2 {
+	if is != nil && (is.Spec != was.Spec || requestOf(is) != requestOf(was)) && u.undo == 2 {
 		u.later(u.upTo(2*time.Second), func() {
-			_, _ = u.EditChild(context.Background(), namespace, is.Name, func(w *worker) { w.Spec = was.Spec })
+			_, _ = u.EditChild(context.Background(), namespace, is.Name, func(w *worker) {
+				w.Spec = was.Spec
+				u.ask(w, requestOf(was))
+			})
 		})
 	}
-	if !own || !isUp(was) || isUp(is) || u.shape.limit == "" || u.second != nil {
+	if err := u.marked(was, is, late); err != nil {
+		return err
+	}
+	if !own || u.second != nil {
 		return nil
 	}
-	floor, since := u.floor, u.blind()
-	if sent, ok := u.sent[keyOf(call)]; ok && (late || call.Verb == "delete" || u.shown(was) <= sent.version) {
-		floor, since = min(floor, sent.floor), sent.since
+	if _, again := u.sent[keyOf(call)]; is != nil && requestOf(was) != "" && requestOf(is) == "" && !late && !again {
+		return u.fits(u.leave, is, "taken back, and %d stay")
 	}
-	if n := u.available(since); n < floor {
-		return fmt.Errorf("chaos: a %s of worker %s leaves %d available, want %d (late: %v)", call.Verb, was.Name, n, floor, late)
+	return u.taken(call, late, was, is)
+}
+
+// taken judges a change or deletion by the current process. It must not lower the number of available workers below the
+// least, and while as many are wanted as stay, no worker is asked to leave or deleted that need not go.
+func (u *updates) taken(call replicastest.Call, late bool, was, is *worker) error {
+	wants, ups, stay := u.wants, u.blind(u.ups), u.blind(u.stay)
+	if sent, ok := u.sent[keyOf(call)]; ok && (late || call.Verb == "delete" || u.shown(was) <= sent.version) {
+		wants, ups, stay = min(wants, sent.wants), sent.ups, sent.stay
+	}
+	if isUp(was) && !isUp(is) && u.shape.limit != "" {
+		if n := u.number(u.ups, ups); n < u.least(wants) {
+			return fmt.Errorf("chaos: a %s of worker %s leaves %d available, want %d (late: %v)", call.Verb, was.Name, n, u.least(wants), late)
+		}
+	}
+	if stays(was) && !stays(is) && !u.mustGo(was) && !u.invalid[was.UID] {
+		if n := u.number(u.stay, stay); n < int(wants) && !u.shape.slots { // with slots, all outside of them must go
+			return fmt.Errorf("chaos: a %s of worker %s leaves %d that stay, want %d (late: %v)", call.Verb, was.Name, n, wants, late)
+		}
+		if u.shape.slots && slices.Contains(u.slots(wants), was.Name) {
+			return fmt.Errorf("chaos: a %s of worker %s empties a slot of the %d that are wanted (late: %v)", call.Verb, was.Name, wants, late)
+		}
+	}
+	if is == nil || is.DeletionTimestamp != nil && was.DeletionTimestamp == nil {
+		if u.shape.marks && !hasEnded(was) && !hasDrained(was) && (!u.shape.sheds || isReady(was)) {
+			return fmt.Errorf("chaos: worker %s is deleted, but it has not drained for the request %q", was.Name, requestOf(was))
+		}
 	}
 	return nil
 }
 
-// available counts the available workers. It includes those that others have made unavailable since the given time.
-func (u *updates) available(since time.Time) (n int) {
+// marked judges marks that a process has set or taken back. A worker that leaves is not asked again, one that must go is
+// not taken back, and none is asked again and again.
+func (u *updates) marked(was, is *worker, late bool) error {
+	if is == nil || requestOf(is) == requestOf(was) {
+		return nil
+	}
+	hour := patchesIn{is.UID, u.clock.Now().Truncate(time.Hour)}
+	if u.turns[hour]++; requestOf(is) == "" {
+		u.seen[fmt.Sprintf("marks taken back (late: %v)", late)]++
+	} else {
+		u.seen[fmt.Sprintf("marks that landed (late: %v)", late)]++
+		u.marks[hour]++
+	}
+	switch {
+	case requestOf(is) == "" && u.mustGo(was):
+		return fmt.Errorf("chaos: worker %s is taken back, but must go", is.Name)
+	case requestOf(is) != "" && requestOf(was) != "":
+		return fmt.Errorf("chaos: worker %s is asked to leave again, but it bears the mark", is.Name)
+	case u.marks[hour] > mostMarks:
+		return fmt.Errorf("chaos: worker %s is asked to leave %d times in an hour", is.Name, u.marks[hour])
+	case u.turns[hour] > mostTurns:
+		return fmt.Errorf("chaos: worker %s is asked to leave and taken back %d times in an hour", is.Name, u.turns[hour])
+	}
+	return nil
+}
+
+// fits judges a creation, or a mark that is taken back, by the current process. It must not make more workers than are
+// wanted, with all that are not in the tally. Workers in slots have names, which are judged elsewhere.
+func (u *updates) fits(t tally, w *worker, what string) error {
+	if n := len(u.Children(namespace)) - u.number(t, u.blind(t)); n > int(u.plans) && !u.shape.slots {
+		return fmt.Errorf("chaos: worker %s is "+what+", want %d", w.Name, n, u.plans)
+	}
+	return nil
+}
+
+// note records a worker that others have made another sort.
+func (u *updates) note(t tally, was, is *worker, own bool) {
+	switch id := cmp.Or(is, was).UID; {
+	case t.has(is):
+		delete(t.lost, id)
+	case t.has(was) && !own:
+		t.lost[id] = loss{u.clock.Now(), inside.Of[inside.Cluster](u.Cluster).Version()}
+	}
+}
+
+// number returns the number of workers of one sort. It includes those that others have made another sort since the given time.
+func (u *updates) number(t tally, since time.Time) (n int) {
 	for _, w := range u.Children(namespace) {
-		if isUp(w) {
+		if t.has(w) {
 			n++
 		}
 	}
-	for _, l := range u.lost {
+	for _, l := range t.lost {
 		if !l.at.Before(since) {
 			n++
 		}
@@ -385,12 +600,12 @@ func (u *updates) available(since time.Time) (n int) {
 	return n
 }
 
-// blind returns the time since when the current process may not know which workers others have made unavailable: its cache
+// blind returns the time since when the current process may not know which workers others have made another sort: its cache
 // does not show it, no live list has followed, and it has not changed the worker itself since.
-func (u *updates) blind() time.Time {
+func (u *updates) blind(t tally) time.Time {
 	since := u.clock.Now()
 	cache, _ := strconv.ParseUint(inside.Of[inside.Stream](u.controller.View.ChildWatch).Version(), 10, 64)
-	for id, l := range u.lost {
+	for id, l := range t.lost {
 		if l.version > cache && l.version > u.own[id] && !l.at.Before(u.listed) && l.at.Before(since) {
 			since = l.at
 		}
@@ -401,12 +616,12 @@ func (u *updates) blind() time.Time {
 // sets is called when a pass sets out to make its plan. A plan that is made for the cached pool must also be that of the
 // pool as the pass has read it.
 func (u *updates) sets(pass *controller.Pass[*pool, *worker]) {
-	u.floor = u.least(pass.Owner.Spec.Replicas)
+	u.plans, u.wants = pass.Owner.Spec.Replicas, pass.Owner.Spec.Replicas
 	if u.read != nil {
-		u.floor = max(u.floor, u.least(*u.read))
+		u.wants = max(u.wants, *u.read)
 	}
 	for key, sent := range u.sent {
-		sent.floor = min(sent.floor, u.floor)
+		sent.wants = min(sent.wants, u.wants)
 		u.sent[key] = sent
 	}
 }
@@ -422,6 +637,9 @@ func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replic
 	}
 	if c == u.controller && call.Kind == "Worker" && (call.Verb == "patch" || call.Verb == "delete") {
 		u.answered(call, err)
+	}
+	if c == u.controller && call.Kind == "Worker" && call.Verb == "create" && err != nil {
+		u.unsure[call.Name] = true
 	}
 	if u.dies > 0 && c == u.controller && call.Verb != "create" && !u.isCreating() {
 		if u.dies--; u.dies == 0 {
@@ -447,10 +665,10 @@ func (u *updates) answered(call replicastest.Call, err error) {
 		delete(u.sent, key)
 	case isFinal(err):
 	case known && (call.Verb == "delete" || carried <= sent.version):
-		sent.floor = min(sent.floor, u.floor)
+		sent.wants = min(sent.wants, u.wants)
 		u.sent[key] = sent
 	default:
-		u.sent[key] = sending{u.blind(), carried, u.floor}
+		u.sent[key] = sending{u.blind(u.ups), u.blind(u.stay), carried, u.wants}
 	}
 }
 
@@ -550,6 +768,37 @@ func (u *updates) change(op Op) error { //nolint:funlen // a list of accidents
 			}
 			metav1.SetMetaDataLabel(&w.ObjectMeta, "go", "now")
 		})
+	}
+	return nil
+}
+
+// stirMarks is what users and other clients do while workers leave.
+func (u *updates) stirMarks(op Op) error {
+	switch op.N % 7 {
+	case 0, 1: // scaled down, and up again within about the lag of the cache
+		was := int(u.wanted)
+		u.later(time.Duration(op.M)*op.For/40, func() { _ = u.scale(was) })
+		return u.scale(max(0, was-1-op.M%3))
+	case 2, 3: // another client takes the mark of a worker off, or sets its own
+		mark := []string{"", "other"}[op.N%2]
+		all := slices.DeleteFunc(u.Children(namespace), func(w *worker) bool { return !isOwned(w) || (requestOf(w) == "") == (mark == "") })
+		if len(all) == 0 {
+			return nil
+		}
+		_, err := u.EditChild(context.Background(), namespace, all[op.M%len(all)].Name, func(w *worker) { u.ask(w, mark) })
+		return err
+	case 4:
+		u.undo = op.M % 3
+		u.later(20*op.For, func() { u.undo = 0 })
+	case 5:
+		u.drain = []time.Duration{0, 5 * time.Second, time.Minute, 3 * time.Minute}[op.M%4]
+	case 6: // one must go
+		all := u.Children(namespace)
+		if len(all) == 0 {
+			return nil
+		}
+		_, err := u.EditChild(context.Background(), namespace, all[op.M%len(all)].Name, func(w *worker) { metav1.SetMetaDataLabel(&w.ObjectMeta, "go", "now") })
+		return err
 	}
 	return nil
 }
@@ -680,6 +929,11 @@ func (u *updates) calm() {
 
 // settled returns an error if a worker is not as the pool wants it.
 func (u *updates) settled(p *pool) error {
+	for _, w := range u.Children(namespace) {
+		if requestOf(w) != "" {
+			return fmt.Errorf("chaos: worker %s bears the mark %q for ever", w.Name, requestOf(w))
+		}
+	}
 	for _, w := range u.owned() {
 		if w.Spec.Content != p.Spec.Content || w.Labels[note] != p.Spec.Note || !isReady(w) {
 			return fmt.Errorf("chaos: worker %s has content %q and note %q, want %q and %q (%v)", w.Name, w.Spec.Content, w.Labels[note], p.Spec.Content, p.Spec.Note, w.Status)
