@@ -305,6 +305,7 @@ func (p *pools) scale(n int) error {
 	p.wanted = int32(n)
 	p.most = max(p.most, p.wanted)
 	if p.updates != nil {
+		clear(p.updates.marks) // a change of the pool ends what holds marks back
 		clear(p.updates.turns)
 	}
 	_, err := p.EditOwner(context.Background(), namespace, "pool", func(is *pool) { is.Spec.Replicas = p.wanted })

@@ -28,8 +28,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// The maximum numbers of patches of one worker in one hour, of those that ask it to leave, and of those that ask it or take
-// this back while the pool wants the same number and no other client touches the mark.
+// The maximum numbers of patches of one worker in one hour, and while the pool wants the same number, of those that ask it to
+// leave, and of those that ask it or take this back before another client touches the mark.
 const mostPatches, mostMarks, mostTurns = 100, 20, 4
 
 // A Plant is a defect of the controller that changes the workers of a pool in place, or asks them to leave.
