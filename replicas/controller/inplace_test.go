@@ -31,8 +31,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// Three operators that change their children in place, played with the accidents of recipes_test.go: an operator of
-// Valkey, KubeVirt's VirtualMachinePool, and JobSet.
+// Operators that change their children in place, played with the accidents of recipes_test.go: an operator of Valkey,
+// KubeVirt's VirtualMachinePool, and JobSet. Then two that ask their children to leave: Agones' GameServerSet, and
+// tidb-operator's TiKVGroup.
 
 // A resource is a custom resource. Nothing that its spec or its status points to is ever modified.
 type resource[S, T any] struct {
@@ -570,4 +571,486 @@ func TestJobSetsInStories(t *testing.T) {
 			},
 		}
 	}))
+}
+
+type (
+	gameServerSet      = resource[gameServerSetSpec, struct{ Ready, ShuttingDown int32 }]
+	gameServer         = resource[struct{}, struct{ State gameState }]
+	gameServerSetStory = replicastest.Story[*gameServerSet, *gameServer]
+)
+
+type gameServerSetSpec struct{ Replicas int32 }
+
+type gameState string
+
+const (
+	gameIsReady     gameState = "Ready"
+	gameHasPlayers  gameState = "Allocated"
+	gameIsUnhealthy gameState = "Unhealthy"
+	gameShutsDown   gameState = "Shutdown"
+)
+
+func inState(states ...gameState) func(*gameServer) bool {
+	return func(g *gameServer) bool { return slices.Contains(states, g.Status.State) }
+}
+
+// stays reports whether a server is neither asked to leave nor being deleted.
+func stays(g *gameServer) bool { return g.Status.State != gameShutsDown && !isGoing(g) }
+
+// gameServerSets returns the Kind of Agones' GameServerSet. A server is asked to leave by its state, and its own
+// controller deletes it. One that has players stays, one that is unhealthy goes, and none can be called back.
+func gameServerSets() controller.Kind[*gameServerSet, *gameServer] {
+	return controller.Kind[*gameServerSet, *gameServer]{
+		Owner: example("GameServerSet"), Child: example("GameServer"),
+		Spec: func(set *gameServerSet) (replicas.Spec[*gameServer], error) {
+			own := labels.Set{"set": set.Name}
+			return replicas.Spec[*gameServer]{
+				Replicas: set.Spec.Replicas, Selector: own.AsSelector(), BurstReplicas: 64,
+				New: func(string) (*gameServer, error) {
+					return &gameServer{ObjectMeta: metav1.ObjectMeta{Labels: own}}, nil
+				},
+				Retire: func(g *gameServer, leaves bool) (c replicas.Change[*gameServer]) {
+					if leaves {
+						c.To, c.Subresource = g.DeepCopy(), "status"
+						c.To.Status.State = gameShutsDown
+					}
+					return c
+				},
+				Rules: replicas.Rules[*gameServer]{
+					Leaving: inState(gameShutsDown), Ready: inState(gameIsReady, gameHasPlayers),
+					MustStay: inState(gameHasPlayers), MustGo: inState(gameIsUnhealthy),
+				},
+			}, nil
+		},
+		Status: func(set *gameServerSet, o controller.Outcome[*gameServer]) error {
+			set.Status.Ready, set.Status.ShuttingDown = o.Counts.Ready, o.Counts.Terminating
+			return nil
+		},
+		StatusOf: func(set *gameServerSet) any { return &set.Status },
+	}
+}
+
+// gameServers is the controller of game servers, and their players. It deletes those that shut down. Players come some
+// more times, and some more servers become unhealthy.
+type gameServers struct {
+	story          *gameServerSetStory
+	games, crashes int
+	states         map[types.UID]gameTime
+}
+
+type gameTime struct {
+	state gameState
+	ends  time.Time
+}
+
+func (g *gameServers) next() (server *gameServer, ends time.Time) {
+	for _, s := range g.story.Cluster.Children("default") {
+		if isGoing(s) || s.Status.State == gameIsUnhealthy || s.Status.State == gameIsReady && g.games+g.crashes == 0 {
+			continue
+		}
+		t, ok := g.states[s.UID]
+		if !ok || t.state != s.Status.State {
+			t = gameTime{s.Status.State, g.story.Cluster.Clock.Now().Add(time.Duration(1+g.story.Cluster.Random(90)) * time.Second)}
+			g.states[s.UID] = t
+		}
+		if server == nil || t.ends.Before(ends) {
+			server, ends = s, t.ends
+		}
+	}
+	return server, ends
+}
+
+func (g *gameServers) Due() (time.Time, bool) {
+	server, ends := g.next()
+	return ends, server != nil
+}
+
+func (g *gameServers) Step() {
+	server, ends := g.next()
+	if server == nil || ends.After(g.story.Cluster.Clock.Now()) {
+		return
+	}
+	if server.Status.State == gameShutsDown {
+		_, _ = g.story.Cluster.DeleteChild(context.Background(), server.Namespace, server.Name, metav1.DeleteOptions{})
+		return
+	}
+	state := gameIsReady // it has started, or its players have left
+	switch {
+	case server.Status.State != gameIsReady:
+	case g.crashes > 0 && g.story.Cluster.Random(2) == 0:
+		state, g.crashes = gameIsUnhealthy, g.crashes-1
+	case g.games > 0:
+		state, g.games = gameHasPlayers, g.games-1
+	}
+	delete(g.states, server.UID)
+	_, _ = g.story.Cluster.EditChild(context.Background(), server.Namespace, server.Name, func(s *gameServer) { s.Status.State = state })
+}
+
+// finishesGames returns a rule: no server is asked to leave while it has players.
+func finishesGames(all func() []*gameServer) func() error {
+	last := map[types.UID]gameState{}
+	return func() error {
+		for _, s := range all() {
+			if last[s.UID] == gameHasPlayers && s.Status.State == gameShutsDown {
+				return fmt.Errorf("%s is", s.Name)
+			}
+			last[s.UID] = s.Status.State
+		}
+		return nil
+	}
+}
+
+func TestGameServerSetsInStories(t *testing.T) {
+	t.Parallel()
+	told := 0
+	require.NoError(t, replicastest.Play(1, *stories, func(s *gameServerSetStory) {
+		wants := func(n int32) func(*gameServerSet) {
+			return func(set *gameServerSet) { set.Spec.Replicas = n }
+		}
+		all := func() []*gameServer { return s.Cluster.Children("default") }
+		servers := &gameServers{s, 10, 0, map[types.UID]gameTime{}}
+		s.Kind, s.Parts = gameServerSets(), []replicastest.Part{servers}
+		s.Owner = &gameServerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lobby"}, Spec: gameServerSetSpec{4}}
+		s.Changes = []func(*gameServerSet){wants(2), wants(3), wants(5)}
+		most := 0
+		s.Always = map[string]func() error{
+			"no server with players is asked to leave": finishesGames(all),
+			"from two to five stay": func() error {
+				n := countIf(all(), stays)
+				if most = max(most, n); n > 5 || most > 1 && n < 2 && servers.crashes == 0 {
+					return fmt.Errorf("%d do", n)
+				}
+				return nil
+			},
+		}
+		if told++; told%4 > 1 { // in these stories servers become unhealthy, and then as many go as are wanted
+			servers.crashes = 3
+			delete(s.Always, "from two to five stay")
+			s.Always["no more than five stay"] = func() error {
+				if n := countIf(all(), stays); n > 5 {
+					return fmt.Errorf("%d do", n)
+				}
+				return nil
+			}
+		}
+		s.AtEnd = map[string]func() error{"as many as wanted": s.AsWanted, "all are ready": func() error {
+			set, err := s.Cluster.GetOwner(context.Background(), "default", "lobby")
+			if n := countIf(all(), inState(gameIsReady)); err == nil && (n != len(all()) || set.Status.Ready != set.Spec.Replicas || set.Status.ShuttingDown > 0) {
+				return fmt.Errorf("%d are, and the status is %v", n, set.Status)
+			}
+			return err
+		}}
+	}))
+}
+
+// One of three servers is unhealthy while another is missing, because a quota is full. It is asked to leave only when
+// there are three again, and once.
+func TestAnUnhealthyGameServerGoesWhenNoneIsMissing(t *testing.T) {
+	t.Parallel()
+	cluster, err := replicastest.NewCluster(gameServerSets(), replicastest.Options{Seed: 1})
+	require.NoError(t, err)
+	cluster.Ready = func(g *gameServer) { g.Status.State = gameIsReady }
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
+	_, err = cluster.CreateOwner(t.Context(), &gameServerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lobby"}, Spec: gameServerSetSpec{3}})
+	require.NoError(t, err)
+	world.Run(time.Minute)
+	servers := cluster.Children("default")
+	require.Len(t, servers, 3)
+	cluster.SetQuota("default", 2)
+	_, err = cluster.DeleteChild(t.Context(), "default", servers[0].Name, metav1.DeleteOptions{})
+	require.NoError(t, err)
+	_, err = cluster.EditChild(t.Context(), "default", servers[1].Name, func(g *gameServer) { g.Status.State = gameIsUnhealthy })
+	require.NoError(t, err)
+	world.Run(5 * time.Minute)
+	assert.Equal(t, 1, countIf(cluster.Children("default"), inState(gameIsUnhealthy)))
+	cluster.SetQuota("default", 9)
+	world.Run(5 * time.Minute)
+	unhealthy, err := cluster.GetChild(t.Context(), "default", servers[1].Name)
+	require.NoError(t, err)
+	assert.Equal(t, gameShutsDown, unhealthy.Status.State)
+	assert.Len(t, cluster.Children("default"), 4)
+	assert.Equal(t, 3, countIf(cluster.Children("default"), inState(gameIsReady)))
+}
+
+type (
+	tikvGroup      = resource[tikvGroupSpec, struct{ Ready, Updated int32 }]
+	tikvStore      = resource[tikvSpec, tikvStatus]
+	tikvCluster    = replicastest.Cluster[*tikvGroup, *tikvStore]
+	tikvGroupStory = replicastest.Story[*tikvGroup, *tikvStore]
+)
+
+type tikvGroupSpec struct {
+	Replicas int32
+	Version  int
+}
+
+type tikvSpec struct {
+	Version int
+	Offline bool // what asks a store to leave
+}
+
+type tikvStatus struct {
+	ObservedGeneration int64
+	Ready              bool
+	Offline            bool // the data have moved to other stores
+}
+
+func isObserved(s *tikvStore) bool { return s.Status.ObservedGeneration == s.Generation }
+
+// tikvGroups returns the Kind of tidb-operator's TiKVGroup. Stores are changed in place, one after the other. One that is
+// not wanted is taken offline, and is deleted when its data have moved. Before that it is taken back if it is wanted
+// again. What a store answered to an earlier request does not count.
+func tikvGroups() controller.Kind[*tikvGroup, *tikvStore] {
+	one := intstr.FromInt32(1)
+	return controller.Kind[*tikvGroup, *tikvStore]{
+		Owner: example("TiKVGroup"), Child: example("TiKV"),
+		Spec: func(g *tikvGroup) (replicas.Spec[*tikvStore], error) {
+			own := labels.Set{"group": g.Name}
+			return replicas.Spec[*tikvStore]{
+				Replicas: g.Spec.Replicas, Selector: own.AsSelector(), MaxUnavailable: &one,
+				New: func(string) (*tikvStore, error) {
+					return &tikvStore{ObjectMeta: metav1.ObjectMeta{Labels: own}, Spec: tikvSpec{Version: g.Spec.Version}}, nil
+				},
+				Update: func(s *tikvStore) (c replicas.Change[*tikvStore]) {
+					c.To = s.DeepCopy()
+					c.To.Spec.Version = g.Spec.Version
+					return c
+				},
+				Retire: func(s *tikvStore, leaves bool) (c replicas.Change[*tikvStore]) {
+					c.To = s.DeepCopy()
+					c.To.Spec.Offline = leaves
+					return c
+				},
+				Rules: replicas.Rules[*tikvStore]{
+					Leaving: func(s *tikvStore) bool { return s.Spec.Offline },
+					Discard: func(s *tikvStore) bool { return s.Spec.Offline && s.Status.Offline && isObserved(s) },
+					Ready:   func(s *tikvStore) bool { return s.Status.Ready && isObserved(s) },
+				},
+			}, nil
+		},
+		Status: func(g *tikvGroup, o controller.Outcome[*tikvStore]) error {
+			g.Status.Ready, g.Status.Updated = o.Counts.Ready, o.Updated
+			return nil
+		},
+		StatusOf: func(g *tikvGroup) any { return &g.Status },
+	}
+}
+
+// tikvStores is the controller of the stores, and TiKV itself. A store answers what it has seen when it began to restart
+// or to move its data, which may have been called off since.
+type tikvStores struct {
+	cluster func() *tikvCluster
+	takes   func() time.Duration
+	begun   map[types.UID]tikvWork
+	drained map[types.UID]bool // the stores without data
+	last    map[types.UID]*tikvStore
+}
+
+type tikvWork struct {
+	generation int64
+	offline    bool
+	ends       time.Time
+}
+
+func newStores(cluster func() *tikvCluster, takes func() time.Duration) *tikvStores {
+	return &tikvStores{cluster: cluster, takes: takes, begun: map[types.UID]tikvWork{}, drained: map[types.UID]bool{}}
+}
+
+func (s *tikvStores) all() []*tikvStore { return s.cluster().Children("default") }
+
+func (s *tikvStores) next() (store *tikvStore, work tikvWork) {
+	for _, kv := range s.all() {
+		w, isBusy := s.begun[kv.UID]
+		if !isBusy && isObserved(kv) {
+			continue
+		}
+		if !isBusy {
+			w = tikvWork{kv.Generation, kv.Spec.Offline, s.cluster().Clock.Now().Add(s.takes())}
+			s.begun[kv.UID] = w
+		}
+		if store == nil || w.ends.Before(work.ends) {
+			store, work = kv, w
+		}
+	}
+	return store, work
+}
+
+func (s *tikvStores) Due() (time.Time, bool) {
+	store, work := s.next()
+	return work.ends, store != nil
+}
+
+func (s *tikvStores) Step() {
+	store, work := s.next()
+	if store == nil || work.ends.After(s.cluster().Clock.Now()) {
+		return
+	}
+	delete(s.begun, store.UID)
+	s.drained[store.UID] = work.offline && work.generation == store.Generation
+	_, _ = s.cluster().EditChild(context.Background(), store.Namespace, store.Name, func(kv *tikvStore) {
+		kv.Status = tikvStatus{work.generation, !work.offline, work.offline}
+	})
+}
+
+// losesNoData returns an error if a store goes, or has gone, with its data. A store that is taken back gets data again at
+// once. It is a rule for each moment.
+func (s *tikvStores) losesNoData() error {
+	now := map[types.UID]*tikvStore{}
+	for _, kv := range s.all() {
+		if now[kv.UID] = kv; !kv.Spec.Offline {
+			delete(s.drained, kv.UID)
+		}
+	}
+	last := s.last
+	s.last = now
+	for id, kv := range last {
+		if is := now[id]; (is == nil || isGoing(is)) && !s.drained[id] {
+			return fmt.Errorf("%s goes with its data: %v", kv.Name, kv.Status)
+		}
+	}
+	return nil
+}
+
+func isServing(s *tikvStore) bool { return s.Status.Ready && isObserved(s) && !s.Spec.Offline }
+
+func newGroup(n int32) *tikvGroup {
+	return &tikvGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kv"}, Spec: tikvGroupSpec{n, 1}}
+}
+
+func stores(n int32) func(*tikvGroup) { return func(g *tikvGroup) { g.Spec.Replicas = n } }
+
+func TestTiKVGroupsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *tikvGroupStory) {
+		cluster := func() *tikvCluster { return s.Cluster }
+		kv := newStores(cluster, func() time.Duration { return time.Duration(1+s.Cluster.Random(90)) * time.Second })
+		s.Kind, s.Owner, s.Parts = tikvGroups(), newGroup(4), []replicastest.Part{kv}
+		s.Changes = []func(*tikvGroup){stores(3), stores(4), stores(5), func(g *tikvGroup) { g.Spec.Version++ }}
+		most := 0
+		s.Always = map[string]func() error{
+			"no store goes with its data":    kv.losesNoData,
+			"no store gets an older version": neverFalls(kv.all, func(s *tikvStore) int { return s.Spec.Version }),
+			"two of three serve": func() error { // one may be unavailable
+				n := countIf(kv.all(), isServing)
+				if most = max(most, n); most > 2 && n < 2 {
+					return fmt.Errorf("%d do", n)
+				}
+				return nil
+			},
+			"never more than five stay": func() error {
+				if n := countIf(kv.all(), func(s *tikvStore) bool { return !s.Spec.Offline && !isGoing(s) }); n > 5 {
+					return fmt.Errorf("%d do", n)
+				}
+				return nil
+			},
+		}
+		s.AtEnd = map[string]func() error{"all serve, in the newest version": func() error {
+			g, err := s.Cluster.GetOwner(context.Background(), "default", "kv")
+			if err != nil {
+				return err
+			}
+			for _, store := range kv.all() {
+				if !isServing(store) || store.Spec.Version != g.Spec.Version {
+					return fmt.Errorf("%s is %v, want version %d", store.Name, store, g.Spec.Version)
+				}
+			}
+			return s.AsWanted()
+		}}
+	}))
+}
+
+// Four stores, whose data take an hour to move. Whatever happens, none is created, and none goes with its data.
+func TestStoresThatAreAskedToLeave(t *testing.T) {
+	t.Parallel()
+	type accident struct {
+		*tikvCluster
+		operator *replicastest.Controller[*tikvGroup, *tikvStore]
+		world    *replicastest.World
+		scale    func(n int32)
+	}
+	loses := func(rule replicastest.Rule) func(*testing.T, *accident) {
+		rule.Verb, rule.Kind, rule.Times = "patch", "TiKV", 1
+		return func(t *testing.T, a *accident) {
+			a.operator.Client.Fail(rule)
+			a.scale(3)
+			if a.world.Run(time.Millisecond); rule.Late > 0 {
+				assert.Equal(t, 4, countIf(a.Children("default"), isServing), "it is not sent again yet")
+				a.scale(4)
+			}
+		}
+	}
+	goesDown := func(n int32, then func(a *accident)) func(*testing.T, *accident) {
+		return func(_ *testing.T, a *accident) {
+			a.scale(n)
+			a.world.Run(10 * time.Minute)
+			then(a)
+		}
+	}
+	for name, tt := range map[string]struct {
+		happens      func(*testing.T, *accident)
+		stay, marked int // how many of the four are left, and how many were asked to leave
+	}{
+		"scaled down and up before the cache shows it": {func(_ *testing.T, a *accident) {
+			a.operator.View.OwnerWatch.Lag = 5 * time.Second
+			a.scale(2)
+			a.world.Run(time.Second)
+			a.scale(4)
+		}, 4, 0},
+		"scaled up again while two move their data": {goesDown(2, func(a *accident) { a.scale(4) }), 4, 2},
+		"one of the two is wanted again":            {goesDown(2, func(a *accident) { a.scale(3) }), 3, 2},
+		"scaled up and down while two move their data": {goesDown(2, func(a *accident) {
+			a.scale(4)
+			a.world.Run(time.Minute)
+			a.scale(2)
+		}), 2, 4},
+		"the answer to the mark is lost":           {loses(replicastest.Rule{Landed: true}), 3, 1},
+		"the mark is lost":                         {loses(replicastest.Rule{}), 3, 1},
+		"the mark comes after its store is wanted": {loses(replicastest.Rule{Late: time.Minute}), 4, 1},
+		"another process takes over before they leave": {goesDown(2, func(a *accident) {
+			a.operator.View.Stop()
+			a.operator = a.NewController()
+			a.world.Parts[1] = a.operator
+		}), 2, 2},
+		"a person asks one to leave that is wanted": {func(t *testing.T, a *accident) {
+			_, err := a.EditChild(t.Context(), "default", a.Children("default")[0].Name, func(s *tikvStore) { s.Spec.Offline = true })
+			require.NoError(t, err)
+		}, 4, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster, err := replicastest.NewCluster(tikvGroups(), replicastest.Options{Seed: 1})
+			require.NoError(t, err)
+			kv := newStores(func() *tikvCluster { return cluster }, func() time.Duration { return time.Hour })
+			a := &accident{tikvCluster: cluster, operator: cluster.NewController()}
+			a.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, a.operator, kv}}
+			a.scale = func(n int32) {
+				_, err := cluster.EditOwner(t.Context(), "default", "kv", stores(n))
+				require.NoError(t, err)
+			}
+			_, err = cluster.CreateOwner(t.Context(), newGroup(4))
+			require.NoError(t, err)
+			a.world.Run(2 * time.Hour)
+			first := cluster.Children("default")
+			require.Equal(t, 4, countIf(first, isServing))
+			ever := map[types.UID]bool{}
+			for _, s := range first {
+				ever[s.UID] = true
+			}
+			marked, broken := 0, error(nil)
+			cluster.Changed = func(before, after metav1.Object) {
+				broken = cmp.Or(broken, kv.losesNoData())
+				was, _ := before.(*tikvStore)
+				if is, _ := after.(*tikvStore); was != nil && is != nil && is.Spec.Offline && !was.Spec.Offline {
+					marked++
+				}
+			}
+			tt.happens(t, a)
+			a.world.Run(5 * time.Hour)
+			require.NoError(t, broken)
+			left := cluster.Children("default")
+			assert.Len(t, left, tt.stay)
+			assert.Equal(t, tt.stay, countIf(left, func(s *tikvStore) bool { return isServing(s) && ever[s.UID] }))
+			assert.Equal(t, tt.marked, marked)
+		})
+	}
 }
