@@ -1006,6 +1006,23 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 		"the answer to the mark is lost":           {loses(replicastest.Rule{Landed: true}), 3, 1},
 		"the mark is lost":                         {loses(replicastest.Rule{}), 3, 1},
 		"the mark comes after its store is wanted": {loses(replicastest.Rule{Late: time.Minute}), 4, 1},
+		"another becomes the first to go while the mark is under way": {func(t *testing.T, a *accident) {
+			asked := ""
+			a.operator.Client.Done = func(call replicastest.Call, _ error) {
+				if call.Kind == "TiKV" && call.Verb == "patch" {
+					asked = cmp.Or(asked, call.Name)
+				}
+			}
+			loses(replicastest.Rule{Late: time.Minute})(t, a)
+			a.scale(3)
+			others := slices.DeleteFunc(a.Children("default"), func(s *tikvStore) bool { return s.Name == asked })
+			require.Len(t, others, 3)
+			for _, isReady := range []bool{false, true} {
+				_, err := a.EditChild(t.Context(), "default", others[0].Name, func(s *tikvStore) { s.Status.Ready = isReady })
+				require.NoError(t, err)
+				a.world.Run(2 * time.Minute)
+			}
+		}, 3, 1},
 		"another process takes over before they leave": {goesDown(2, func(a *accident) {
 			a.operator.View.Stop()
 			a.operator = a.NewController()

@@ -29,6 +29,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/status"
 )
 
 // Each example of a Kind is played with accidents: rollouts, scaling down and up within the lag of a cache, lost
@@ -173,123 +174,120 @@ func TestALateDeleteFindsAClaimThatIsUsedAgain(t *testing.T) {
 }
 
 // agents drain pods some seconds after they were asked. They answer with what they have seen when they began, which
-// may have been called off since.
+// may have been called off since. Some never answer.
 type agents struct {
-	story *podStory
-	began map[types.UID]time.Time
-	seen  map[types.UID]string
+	story    *podStory
+	last     map[types.UID]*corev1.Pod
+	requests map[types.UID]int // how often each pod was asked
+	began    map[types.UID]draining
+	drained  map[types.UID]int // for which of these requests a pod is drained
 }
 
-const drainTakes = 3 * time.Second
+type draining struct {
+	request string
+	number  int
+	ends    time.Time
+}
 
-func (a *agents) next() (pod *corev1.Pod, due time.Time) {
+func (a *agents) next() (pod *corev1.Pod, drain draining) {
 	for _, p := range a.story.Cluster.Children("default") {
-		if request := p.Annotations[drainRequest]; a.seen[p.UID] == "" && request != "" && p.Annotations[drainedFor] != request {
-			a.seen[p.UID], a.began[p.UID] = request, a.story.Cluster.Clock.Now()
+		d, isBusy := a.began[p.UID]
+		if request := p.Annotations[drainRequest]; !isBusy && (request == "" || p.Annotations[drainedFor] == request) {
+			continue
 		}
-		if at := a.began[p.UID].Add(drainTakes); a.seen[p.UID] != "" && (pod == nil || at.Before(due)) {
-			pod, due = p, at
+		if !isBusy {
+			takes := 3 * time.Second
+			if a.story.Cluster.Random(4) == 0 {
+				takes = 10 * time.Hour
+			}
+			d = draining{p.Annotations[drainRequest], a.requests[p.UID], a.story.Cluster.Clock.Now().Add(takes)}
+			a.began[p.UID] = d
+		}
+		if pod == nil || d.ends.Before(drain.ends) {
+			pod, drain = p, d
 		}
 	}
-	return pod, due
+	return pod, drain
 }
 
 func (a *agents) Due() (time.Time, bool) {
-	pod, due := a.next()
-	return due, pod != nil
+	pod, drain := a.next()
+	return drain.ends, pod != nil
 }
 
 func (a *agents) Step() {
-	pod, due := a.next()
-	if pod == nil || due.After(a.story.Cluster.Clock.Now()) {
+	pod, drain := a.next()
+	if pod == nil || drain.ends.After(a.story.Cluster.Clock.Now()) {
 		return
 	}
-	request := a.seen[pod.UID]
-	delete(a.seen, pod.UID)
-	_, _ = a.story.Cluster.EditChild(context.Background(), pod.Namespace, pod.Name, func(p *corev1.Pod) { setAnnotation(p, drainedFor, request) })
+	delete(a.began, pod.UID)
+	a.drained[pod.UID] = drain.number
+	_, _ = a.story.Cluster.EditChild(context.Background(), pod.Namespace, pod.Name, func(p *corev1.Pod) { setAnnotation(p, drainedFor, drain.request) })
 }
 
-// departures watches pods leave.
-type departures struct {
-	story *podStory
-	last  map[types.UID]*corev1.Pod
-}
-
-// check returns an error if a pod is being deleted, or has gone, without having been drained.
-func (d *departures) check() error {
+// watch counts the requests of each pod, and returns an error if a pod is being deleted, or has gone, that was ready and
+// had not drained for its last request in time. It is a rule for each moment.
+func (a *agents) watch() error {
 	now := map[types.UID]*corev1.Pod{}
-	for _, p := range d.story.Cluster.Children("default") {
-		now[p.UID] = p
+	for _, p := range a.story.Cluster.Children("default") {
+		request, was := p.Annotations[drainRequest], a.last[p.UID]
+		if now[p.UID] = p; request != "" && (was == nil || was.Annotations[drainRequest] != request) {
+			a.requests[p.UID]++
+		}
 	}
-	last := d.last
-	d.last = now
+	last := a.last
+	a.last = now
 	for id, p := range last {
-		switch is := now[id]; {
-		case p.DeletionTimestamp != nil, is != nil && is.DeletionTimestamp == nil:
-		case !isDrained(p):
-			return fmt.Errorf("%s goes, and was asked %q and drained for %q", p.Name, p.Annotations[drainRequest], p.Annotations[drainedFor])
+		if is := now[id]; p.DeletionTimestamp != nil || is != nil && is.DeletionTimestamp == nil {
+			continue
+		}
+		end, isAsked := drainEnds(p)
+		isLate := isAsked && !a.story.Cluster.Clock.Now().Before(end)
+		if status.IsPodReady(p) && !isLate && (a.requests[id] == 0 || a.drained[id] != a.requests[id]) {
+			return fmt.Errorf("%s goes after %d requests, and was drained for %d: asked %q, drained for %q",
+				p.Name, a.requests[id], a.drained[id], p.Annotations[drainRequest], p.Annotations[drainedFor])
 		}
 	}
 	return nil
 }
 
-func TestDrainsInStories(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
-		s.Kind = rolling(withDrain(func(ctx context.Context, pod *corev1.Pod, request string) error {
-			change, conflict := requestDrain(pod, request)
-			call := replicastest.Call{Verb: "patch", Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
-			return s.Call(ctx, call, func() error {
-				if _, err := s.Cluster.EditChild(ctx, pod.Namespace, pod.Name, change); err != nil {
-					return err
-				}
-				return *conflict
-			})
-		}))
-		s.Owner = replicastest.NewReplicaSet("default", "web", 3)
-		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(4), rollsOut("two")}
-		s.Parts = []replicastest.Part{&agents{s, map[types.UID]time.Time{}, map[types.UID]string{}}}
-		s.Always = map[string]func() error{
-			"no pod goes undrained": (&departures{story: s}).check,
-			"never fewer than one":  s.AtLeast(1), // two are wanted, and one of them may be unavailable
-			"never more than four":  s.AtMost(4),
-		}
-		s.AtEnd = map[string]func() error{
-			"as many pods as wanted": s.AsWanted,
-			"no pod that stays is asked to drain": func() error {
-				for _, pod := range s.Cluster.Children("default") {
-					if request := pod.Annotations[drainRequest]; request != "" {
-						return fmt.Errorf("%s is asked %q", pod.Name, request)
-					}
-				}
-				return nil
-			},
-		}
-	}))
-}
+func isLeavingOrGoing(p *corev1.Pod) bool { return isGoing(p) || p.Annotations[drainRequest] != "" }
 
-func TestFinalizersInStories(t *testing.T) {
+func TestDrainsInStories(t *testing.T) {
 	t.Parallel()
 	const others = "example.com/others"
 	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
-		s.Kind = withFinalizer(func(ctx context.Context, rs *appsv1.ReplicaSet) error {
+		now := func() time.Time { return s.Cluster.Clock.Now() }
+		s.Kind = rolling(withDrain(now, func(ctx context.Context, rs *appsv1.ReplicaSet) error {
 			return s.Call(ctx, replicastest.Call{Verb: "patch", Kind: "ReplicaSet"}, func() error {
 				_, err := s.Cluster.EditOwner(ctx, rs.Namespace, rs.Name, withoutFinalizer)
 				return err
 			})
-		})
-		s.Owner = replicastest.NewReplicaSet("default", "db", 3)
+		}))
+		s.Owner = replicastest.NewReplicaSet("default", "web", 3)
 		s.Owner.Finalizers = []string{others, podsFinalizer}
-		s.Changes = []func(*appsv1.ReplicaSet){wants(1), wants(2), wants(3)}
+		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(4), rollsOut("two")}
 		s.Deletes = true
+		agents := &agents{s, map[types.UID]*corev1.Pod{}, map[types.UID]int{}, map[types.UID]draining{}, map[types.UID]int{}}
+		s.Parts = []replicastest.Part{agents}
 		finalizers := func() ([]string, bool) {
-			rs, err := s.Cluster.GetOwner(context.Background(), "default", "db")
+			rs, err := s.Cluster.GetOwner(context.Background(), "default", "web")
 			if err != nil {
 				return nil, true
 			}
 			return rs.Finalizers, rs.DeletionTimestamp != nil
 		}
+		most := 0
 		s.Always = map[string]func() error{
+			"no pod goes undrained": agents.watch,
+			"from one to four stay": func() error { // two are wanted, and one of them may be unavailable
+				_, isDeleted := finalizers()
+				n := len(s.Cluster.Children("default")) - countIf(s.Cluster.Children("default"), isLeavingOrGoing)
+				if most = max(most, n); n > 4 || n < 1 && most > 0 && !isDeleted {
+					return fmt.Errorf("%d do", n)
+				}
+				return nil
+			},
 			"the finalizers of others stay": func() error {
 				if is, _ := finalizers(); !slices.Contains(is, others) {
 					return fmt.Errorf("they are %q", is)
@@ -302,10 +300,15 @@ func TestFinalizersInStories(t *testing.T) {
 				}
 				return nil
 			},
-			"never more than three": s.AtMost(3),
 		}
 		s.AtEnd = map[string]func() error{
 			"as many pods as wanted": s.AsWanted,
+			"no pod is asked to drain": func() error {
+				if n := countIf(s.Cluster.Children("default"), isLeavingOrGoing); n > 0 {
+					return fmt.Errorf("%d are", n)
+				}
+				return nil
+			},
 			"a deleted owner has been released": func() error {
 				if is, going := finalizers(); going && slices.Contains(is, podsFinalizer) {
 					return fmt.Errorf("it has %q", is)
