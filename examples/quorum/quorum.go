@@ -75,8 +75,6 @@ type Calls interface {
 	// Claim creates a volume claim and returns it. If the claim already exists, Claim returns the existing
 	// claim.
 	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
-	// Annotate sets an annotation of a pod to "true". The patch must contain the pod's UID.
-	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
 	// Keep adds this package's finalizer to the Database, or removes it if keep is false.
 	Keep(ctx context.Context, db *Database, keep bool) error
 }
@@ -104,22 +102,28 @@ func spec(db *Database) (replicas.PodSpec, error) {
 		Selector: labels.SelectorFromSet(labels.Set{databaseLabel: db.Name}),
 		Slots:    replicas.Ordinals(db.Name),
 		New:      func(name string) (*corev1.Pod, error) { return member(db, name), nil },
+		Retire: func(p *corev1.Pod, leaves bool) (c replicas.Change[*corev1.Pod]) {
+			if leaves && isReady(p) { // it cannot be taken back, because the member has already lost its data
+				c.To = p.DeepCopy()
+				metav1.SetMetaDataAnnotation(&c.To.ObjectMeta, drain, "true")
+			}
+			return c
+		},
 		Rules: replicas.Rules[*corev1.Pod]{
 			// A member keeps its ordinal, and so its volume, until its pod is gone.
-			Active: func(*corev1.Pod) bool { return true },
+			Active:  func(*corev1.Pod) bool { return true },
+			Leaving: isDraining,
 			Discard: func(p *corev1.Pod) bool {
-				return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+				return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded ||
+					isDraining(p) && (p.Annotations[drained] != "" || !isReady(p))
 			},
-			// A drain cannot be canceled, because the member has already lost its data.
-			MustGo: func(p *corev1.Pod) bool {
-				return p.Annotations[drain] != "" || p.Spec.Containers[0].Image != db.Spec.Image
-			},
+			MustGo: func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image != db.Spec.Image },
 		},
 	}, nil
 }
 
-// oneAtATime removes creations and deletions from a step if they must wait for another member, for the quorum
-// or for a drain. When the pod of a member changes, an event starts the next pass.
+// oneAtATime removes creations and deletions from a step if they must wait for another member or for the quorum. When
+// the pod of a member changes, an event starts the next pass.
 func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
 	isGoing := db.DeletionTimestamp != nil
 	if keep := !isGoing || !step.NoneLeft(); keep != slices.Contains(db.Finalizers, finalizer) {
@@ -127,12 +131,15 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 			return fmt.Errorf("finalizer: %w", err)
 		}
 	}
-	ready, unsettled, quorum := 0, 0, int(db.Spec.Quorum)
+	ready, unsettled, draining, quorum := 0, 0, 0, int(db.Spec.Quorum)
 	for _, m := range step.Active {
 		if isReady(m) {
 			ready++
 		} else {
 			unsettled++
+		}
+		if isDraining(m) {
+			draining++
 		}
 	}
 	if isGoing { // no client uses a Database that is being deleted
@@ -150,20 +157,17 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 			step.Create = nil
 		}
 	}
-	if len(step.Delete) == 0 || !isReady(step.Delete[0].Object) {
-		return nil
-	}
-	victim := step.Delete[0].Object
-	if unsettled > 0 || ready <= quorum || victim.Annotations[drained] == "" {
-		step.Delete = nil
-	}
-	if unsettled == 0 && ready > quorum && victim.Annotations[drain] == "" {
-		if err := o.Annotate(ctx, victim, drain); err != nil {
-			return fmt.Errorf("asking member %s to drain: %w", victim.Name, err)
+	mustWait := func(others int) func(replicas.Deletion[*corev1.Pod]) bool {
+		return func(d replicas.Deletion[*corev1.Pod]) bool {
+			return isReady(d.Object) && (unsettled+draining > 0 || others < quorum)
 		}
 	}
+	step.Delete = slices.DeleteFunc(step.Delete, mustWait(ready-1))
+	step.Discard = slices.DeleteFunc(step.Discard, mustWait(ready)) // one that has drained is not in step.Active
 	return nil
 }
+
+func isDraining(p *corev1.Pod) bool { return p.Annotations[drain] != "" }
 
 func isReady(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && status.IsPodReady(p) }
 

@@ -79,18 +79,6 @@ func (s *simulation) Claim(_ context.Context, claim *corev1.PersistentVolumeClai
 	return s.claims[claim.Name], nil
 }
 
-func (s *simulation) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
-	if s.fails() {
-		return errLost
-	}
-	_, err := s.EditChild(ctx, pod.Namespace, pod.Name, func(p *corev1.Pod) {
-		if p.UID == pod.UID {
-			metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, "true")
-		}
-	})
-	return err
-}
-
 func (s *simulation) Keep(ctx context.Context, db *Database, keep bool) error {
 	if s.fails() {
 		return errLost

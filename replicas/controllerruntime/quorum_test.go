@@ -65,11 +65,6 @@ func (q quorumCalls) Claim(ctx context.Context, claim *corev1.PersistentVolumeCl
 	return claim, err
 }
 
-func (q quorumCalls) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, pod.UID, annotation)
-	return q.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
-}
-
 func (q quorumCalls) Keep(ctx context.Context, db *quorum.Database, keep bool) error {
 	finalizers := `null`
 	if keep {
@@ -113,7 +108,8 @@ func (d databases) tend(t *assert.CollectT, ctx context.Context) (members []stri
 			require.NoError(t, client.IgnoreNotFound(d.Status().Patch(ctx, &pod, client.RawPatch(types.MergePatchType, patch))))
 		}
 		if pod.Annotations["quorum.example.com/drain"] != "" && pod.Annotations["quorum.example.com/drained"] == "" {
-			require.NoError(t, client.IgnoreNotFound(quorumCalls{Client: d}.Annotate(ctx, &pod, "quorum.example.com/drained")))
+			patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{"quorum.example.com/drained":"true"}}}`, pod.UID)
+			require.NoError(t, client.IgnoreNotFound(d.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))))
 			d.drained[pod.UID] = true
 		}
 	}
