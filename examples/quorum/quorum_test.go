@@ -246,6 +246,23 @@ func TestFailedMember(t *testing.T) {
 	assert.NotEqual(t, failed.UID, again.UID)
 }
 
+// A member has drained, and in the same moment the pod of another one fails. The quorum needs the first until the other is
+// ready again.
+func TestADrainedMemberStaysWhileTheQuorumNeedsIt(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 2)
+	s.agents.takes = 10 * time.Hour
+	s.world.Run(time.Hour)
+	s.edit(t, func(d *DatabaseSpec) { d.Replicas = 2 })
+	s.world.Run(time.Hour)
+	_, err := s.EditChild(t.Context(), namespace, "db-1", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed} })
+	require.NoError(t, err)
+	_, err = s.EditChild(t.Context(), namespace, "db-2", func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, drained, "true") })
+	require.NoError(t, err)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 one"}, s.members())
+}
+
 // If a user deletes the claim of a member and the pod fails, the operator waits until the claim is gone. When the
 // watch of claims reports this, the operator creates a new claim and a new pod.
 func TestClaimIsDeleted(t *testing.T) {

@@ -35,7 +35,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -67,6 +66,9 @@ var shared *controlplane.ControlPlane
 func TestMain(m *testing.M) {
 	flag.Parse() // see controlplane.BeforeTimeout
 	log.SetLogger(logr.Discard())
+	if *operator != "" {
+		os.Exit(operate())
+	}
 	os.Exit(run(m))
 }
 
@@ -213,60 +215,6 @@ func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
 	assert.Zero(t, victims.Load())
 }
 
-// If a user scales down, Prepare asks the surplus pods to drain. If the user scales up again before the pods have
-// drained, Prepare withdraws the request. The pods stay.
-func TestADrainIsCalledOff(t *testing.T) {
-	t.Parallel()
-	const drain = "example.com/drain"
-	kind := controller.ReplicaSets()
-	var w *world
-	ask := func(ctx context.Context, pod *corev1.Pod, value string) error {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, drain, value)
-		_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	}
-	kind.Prepare = func(ctx context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
-		going := sets.New[types.UID]()
-		for _, d := range step.Delete {
-			going.Insert(d.Object.UID)
-		}
-		step.Delete = nil // no pod has drained yet
-		for _, pod := range step.Active {
-			switch isAsked := pod.Annotations[drain] != ""; {
-			case going.Has(pod.UID) && !isAsked:
-				if err := ask(ctx, pod, `"yes"`); err != nil {
-					return err
-				}
-			case !going.Has(pod.UID) && isAsked:
-				if err := ask(ctx, pod, "null"); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	w = newWorld(t, runtimeOf(kind))
-	asked := func() (n int) {
-		pods, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		for _, pod := range pods.Items {
-			if pod.Annotations[drain] != "" {
-				n++
-			}
-		}
-		return n
-	}
-	w.start()
-	w.create(3)
-	w.has(3)
-	w.scale(1)
-	require.Eventually(t, func() bool { return asked() == 2 }, patience, glance)
-	w.scale(3)
-	require.Eventually(t, func() bool { return asked() == 0 }, patience, glance, "all are wanted again")
-	w.has(3)
-	assert.Len(t, w.ever, 3)
-}
-
 func creates(w *world) {
 	w.start()
 	w.create(3)
@@ -373,7 +321,7 @@ type world struct {
 	faults  *faults.Faults          // spoils the requests that are forwarded
 
 	mu     sync.Mutex
-	active map[types.UID]bool // the pods of web that are not being deleted
+	active map[types.UID]bool // the pods of web that are neither being deleted nor asked to leave
 	ever   map[types.UID]bool // all pods that web has ever had
 }
 
@@ -431,7 +379,7 @@ func (w *world) see(pod *corev1.Pod, exists bool) {
 	delete(w.active, pod.UID)
 	if metav1.GetControllerOfNoCopy(pod) != nil {
 		w.ever[pod.UID] = true
-		if exists && pod.DeletionTimestamp == nil {
+		if exists && stays(pod) {
 			w.active[pod.UID] = true
 		}
 	}
