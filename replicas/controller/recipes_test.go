@@ -319,6 +319,24 @@ func TestDrainsInStories(t *testing.T) {
 	}))
 }
 
+// No node has room for the pods, so none can drain. One that is not wanted goes at once, without a request.
+func TestAPodThatCannotDrainGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	var cluster *replicastest.PodCluster
+	cluster, err := replicastest.NewCluster(withDrain(func() time.Time { return cluster.Clock.Now() }, nil), replicastest.Options{Seed: 1})
+	require.NoError(t, err)
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
+	_, err = cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet("default", "web", 3))
+	require.NoError(t, err)
+	world.Run(time.Minute)
+	require.Len(t, cluster.Children("default"), 3)
+	_, err = cluster.EditOwner(t.Context(), "default", "web", wants(2))
+	require.NoError(t, err)
+	world.Run(time.Minute)
+	require.Len(t, cluster.Children("default"), 2)
+	require.Zero(t, countIf(cluster.Children("default"), isLeavingOrGoing))
+}
+
 func TestRolloutsInStories(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
