@@ -141,12 +141,12 @@ type Kind[O, C Object] struct {
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Client returns the Client that makes all calls of the Controller. Its argument is the Client that was passed
-	// to New, which an adapter has made. For example, a creation may make a second object first, or a deletion may
-	// be an update. The result is usually a struct that embeds the argument and has its own Create or Delete. The
-	// comments of Client say what such methods must send and return. The Controller looks for signs of a restore
-	// in what the returned Client answers, and Pass.Calls lists the calls of its methods. The methods of a
-	// Versioner are those of the argument. New calls the function once, and returns an error if the result is
-	// nil. If the function is nil, the Client that was passed to New makes all calls.
+	// to New, which an adapter has made. For example, a creation may make a second object first. The result is
+	// usually a struct that embeds the argument and has its own Create. The comments of Client say what such methods
+	// must send and return. A deletion that is an update needs no Client of its own, but Spec.Retire. The Controller
+	// looks for signs of a restore in what the returned Client answers, and Pass.Calls lists the calls of its methods.
+	// The methods of a Versioner are those of the argument. New calls the function once, and returns an error if the
+	// result is nil. If the function is nil, the Client that was passed to New makes all calls.
 	Client func(client Client[O, C]) Client[O, C]
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. This includes
