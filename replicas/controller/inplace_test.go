@@ -964,33 +964,34 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 	t.Parallel()
 	type accident struct {
 		*tikvCluster
+		t        *testing.T
 		operator *replicastest.Controller[*tikvGroup, *tikvStore]
 		world    *replicastest.World
 		scale    func(n int32)
 	}
-	loses := func(rule replicastest.Rule) func(*testing.T, *accident) {
+	loses := func(rule replicastest.Rule) func(*accident) {
 		rule.Verb, rule.Kind, rule.Times = "patch", "TiKV", 1
-		return func(t *testing.T, a *accident) {
+		return func(a *accident) {
 			a.operator.Client.Fail(rule)
 			a.scale(3)
 			if a.world.Run(time.Millisecond); rule.Late > 0 {
-				assert.Equal(t, 4, countIf(a.Children("default"), isServing), "it is not sent again yet")
+				assert.Equal(a.t, 4, countIf(a.Children("default"), isServing), "it is not sent again yet")
 				a.scale(4)
 			}
 		}
 	}
-	goesDown := func(n int32, then func(a *accident)) func(*testing.T, *accident) {
-		return func(_ *testing.T, a *accident) {
+	goesDown := func(n int32, then func(a *accident)) func(*accident) {
+		return func(a *accident) {
 			a.scale(n)
 			a.world.Run(10 * time.Minute)
 			then(a)
 		}
 	}
 	for name, tt := range map[string]struct {
-		happens      func(*testing.T, *accident)
+		happens      func(*accident)
 		stay, marked int // how many of the four are left, and how many were asked to leave
 	}{
-		"scaled down and up before the cache shows it": {func(_ *testing.T, a *accident) {
+		"scaled down and up before the cache shows it": {func(a *accident) {
 			a.operator.View.OwnerWatch.Lag = 5 * time.Second
 			a.scale(2)
 			a.world.Run(time.Second)
@@ -1006,20 +1007,20 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 		"the answer to the mark is lost":           {loses(replicastest.Rule{Landed: true}), 3, 1},
 		"the mark is lost":                         {loses(replicastest.Rule{}), 3, 1},
 		"the mark comes after its store is wanted": {loses(replicastest.Rule{Late: time.Minute}), 4, 1},
-		"another becomes the first to go while the mark is under way": {func(t *testing.T, a *accident) {
+		"another becomes the first to go while the mark is under way": {func(a *accident) {
 			asked := ""
 			a.operator.Client.Done = func(call replicastest.Call, _ error) {
 				if call.Kind == "TiKV" && call.Verb == "patch" {
 					asked = cmp.Or(asked, call.Name)
 				}
 			}
-			loses(replicastest.Rule{Late: time.Minute})(t, a)
+			loses(replicastest.Rule{Late: time.Minute})(a)
 			a.scale(3)
 			others := slices.DeleteFunc(a.Children("default"), func(s *tikvStore) bool { return s.Name == asked })
-			require.Len(t, others, 3)
+			require.Len(a.t, others, 3)
 			for _, isReady := range []bool{false, true} {
-				_, err := a.EditChild(t.Context(), "default", others[0].Name, func(s *tikvStore) { s.Status.Ready = isReady })
-				require.NoError(t, err)
+				_, err := a.EditChild(a.t.Context(), "default", others[0].Name, func(s *tikvStore) { s.Status.Ready = isReady })
+				require.NoError(a.t, err)
 				a.world.Run(2 * time.Minute)
 			}
 		}, 3, 1},
@@ -1028,9 +1029,9 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 			a.operator = a.NewController()
 			a.world.Parts[1] = a.operator
 		}), 2, 2},
-		"a person asks one to leave that is wanted": {func(t *testing.T, a *accident) {
-			_, err := a.EditChild(t.Context(), "default", a.Children("default")[0].Name, func(s *tikvStore) { s.Spec.Offline = true })
-			require.NoError(t, err)
+		"a person asks one to leave that is wanted": {func(a *accident) {
+			_, err := a.EditChild(a.t.Context(), "default", a.Children("default")[0].Name, func(s *tikvStore) { s.Spec.Offline = true })
+			require.NoError(a.t, err)
 		}, 4, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1038,7 +1039,7 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 			cluster, err := replicastest.NewCluster(tikvGroups(), replicastest.Options{Seed: 1})
 			require.NoError(t, err)
 			kv := newStores(func() *tikvCluster { return cluster }, func() time.Duration { return time.Hour })
-			a := &accident{tikvCluster: cluster, operator: cluster.NewController()}
+			a := &accident{t: t, tikvCluster: cluster, operator: cluster.NewController()}
 			a.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, a.operator, kv}}
 			a.scale = func(n int32) {
 				_, err := cluster.EditOwner(t.Context(), "default", "kv", stores(n))
@@ -1061,7 +1062,7 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 					marked++
 				}
 			}
-			tt.happens(t, a)
+			tt.happens(a)
 			a.world.Run(5 * time.Hour)
 			require.NoError(t, broken)
 			left := cluster.Children("default")
