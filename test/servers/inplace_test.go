@@ -377,3 +377,79 @@ func TestMarksWithinTheLagOfTheCache(t *testing.T) {
 	}
 	assert.Positive(t, lost)
 }
+
+// grouped returns a Kind whose groups and their numbers are an annotation of the template, such as "gpu=3 cpu=1".
+func grouped() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := replicas.ReplicaSetSpec(rs)
+		s.Replicas, s.Template = 0, nil
+		s.GroupOf = groupOf
+		for _, word := range strings.Fields(rs.Spec.Template.Annotations["groups"]) {
+			name, number, _ := strings.Cut(word, "=")
+			n, _ := strconv.Atoi(number)
+			s.Groups = append(s.Groups, replicas.Group[*corev1.Pod]{
+				Name: name, Replicas: int32(n), //nolint:gosec // small
+				New: func(string) (*corev1.Pod, error) {
+					pod, err := replicas.PodFromTemplate(&rs.Spec.Template, rs, kind.Owner)
+					if err == nil {
+						pod.Labels["group"] = name
+					}
+					return pod, err
+				},
+			})
+		}
+		return s, err
+	}
+	return kind
+}
+
+func groupOf(pod *corev1.Pod) string { return pod.Labels["group"] }
+
+// Three groups, whose names begin with each other, are scaled in opposite directions at once, while answers are lost and the
+// cache is late. At no moment has a group more pods or fewer than the numbers between which it is scaled, and in the end it
+// has exactly as many as it wants.
+func TestGroupsInOppositeDirections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, runtimeOf(grouped()))
+	w.faults.Rules = []faults.Rule{
+		{Verb: "watch", Resource: "pods", Fault: faults.WatchLate, Delay: 300 * time.Millisecond},
+		{Verb: "create", Resource: "pods", Share: 0.1, Fault: faults.LoseAnswer},
+		{Verb: "delete", Resource: "pods", Share: 0.1, Fault: faults.LoseAnswer},
+	}
+	names := []string{"gpu", "gpu-big", "cpu"}
+	truths := map[string]*truth{}
+	for _, name := range names {
+		truths[name] = (&truth{world: w, counts: func(pod *corev1.Pod) bool { return groupOf(pod) == name && pod.DeletionTimestamp == nil }}).follow()
+	}
+	scale := func(numbers ...int) {
+		var groups []string
+		for i, n := range numbers {
+			groups = append(groups, fmt.Sprintf("%s=%d", names[i], n))
+		}
+		w.patch(`{"spec":{"template":{"metadata":{"annotations":{"groups":%q}}}}}`, strings.Join(groups, " "))
+		for i, n := range numbers {
+			tr := truths[names[i]]
+			require.Eventually(t, func() bool { return tr.count(tr.counts) == n }, patience, glance, "%s: want %d", names[i], n)
+		}
+	}
+	w.start()
+	w.create(0)
+	is := []int{10, 40, 20}
+	scale(is...)
+	for _, next := range [][]int{{40, 5, 20}, {3, 30, 20}, {25, 1, 20}, {0, 30, 20}} {
+		for _, tr := range truths {
+			tr.since()
+		}
+		scale(next...)
+		for i, name := range names {
+			truths[name].stayed(min(is[i], next[i]), max(is[i], next[i]))
+		}
+		is = next
+	}
+	scale(0, 30) // cpu is not listed any more
+	require.Eventually(t, func() bool { return truths["cpu"].count(truths["cpu"].counts) == 0 }, patience, glance)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	assert.Len(t, w.ever, 10+40+20+30+25+22+29, "each pod was made once")
+}
