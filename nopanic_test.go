@@ -121,6 +121,7 @@ var functions = map[string][]any{
 	"replicas.ReplicationControllerSpec":      {replicas.ReplicationControllerSpec},
 	"replicas.RoomOf":                         {replicas.RoomOf[pod], replicas.RoomOf[mixed]},
 	"replicas.ScaleTo":                        {replicas.ScaleTo[pod], replicas.ScaleTo[mixed]},
+	"replicas.SlotIn":                         {replicas.SlotIn},
 	"replicastest.CheckUpdate":                {replicastest.CheckUpdate[set, pod]},
 	"replicastest.Crashes":                    {replicastest.Crashes},
 	"replicastest.Lost":                       {replicastest.Lost},
@@ -175,6 +176,7 @@ var kinds = map[string][]any{
 	"controller.Controller":                          {controller.Controller{}, *careful()},
 	"controller.Kind":                                {controller.Kind[set, pod]{}},
 	"controller.Options":                             {controller.Options{}},
+	"controller.GroupOutcome":                        {controller.GroupOutcome{}},
 	"controller.Outcome":                             {controller.Outcome[pod]{}},
 	"controller.Pass":                                {controller.Pass[set, pod]{}},
 	"controller.Gate":                                {controller.Gate{}},
@@ -224,6 +226,8 @@ var kinds = map[string][]any{
 	"replicas.Blocked":                               {replicas.Blocked{}},
 	"replicas.Change":                                {replicas.Change[pod]{}, replicas.Change[mixed]{Object: &corev1.Pod{}, To: pod(nil)}, replicas.Change[mixed]{To: &appsv1.ReplicaSet{}}},
 	"replicas.Deletion":                              {replicas.Deletion[pod]{}, replicas.Deletion[mixed]{}},
+	"replicas.Group":                                 {replicas.Group[pod]{}},
+	"replicas.GroupScale":                            {replicas.GroupScale[pod]{}},
 	"replicas.PodPlan":                               {replicas.PodPlan{}},
 	"replicas.Plan":                                  {replicas.Plan[mixed]{}},
 	"replicas.BlockedReason":                         {replicas.BlockedReason("")},
@@ -233,7 +237,7 @@ var kinds = map[string][]any{
 	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
 	"replicas.Facts":                                 {replicas.Facts[pod]{}},
 	"replicas.PodSpec":                               {replicas.PodSpec{}},
-	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy()},
+	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy(false), roomy(true)},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
 	"transport.Fence":                                {transport.Fence{}},
 	"transport.Pace":                                 {transport.Pace{}},
@@ -268,10 +272,13 @@ var kinds = map[string][]any{
 	"typed.Cache":                                    {typed.Cache[set, pod]{}},
 }
 
-// roomy returns a Room that allows the deletion and the change of children.
-func roomy() replicas.Room[mixed] {
+// roomy returns a Room that allows the deletion and the change of children, with or without groups.
+func roomy(groups bool) replicas.Room[mixed] {
 	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Facts: replicas.Facts[mixed]{Now: time.Unix(1, 0)}}
 	spec.Update = func(mixed) (none replicas.Change[mixed]) { return none }
+	if groups {
+		spec.GroupOf = func(c mixed) string { return c.GetName() + "group" }
+	}
 	room, _ := replicas.RoomOf([]mixed{&corev1.Pod{}, &corev1.Pod{}}, spec)
 	return room
 }
