@@ -49,7 +49,7 @@ const maxBase = maxNamePrefix - 1
 
 // A part is what is planned on its own: one group, or all children of an owner without groups.
 type part[T metav1.Object] struct {
-	Spec[T]
+	*Spec[T]
 	wanted               slots[T]
 	owned, ended, marked []T
 }
@@ -58,7 +58,7 @@ type part[T metav1.Object] struct {
 func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 	if s.GroupOf == nil {
 		wanted, err := s.wanted(objs)
-		return []part[T]{{Spec: *s, wanted: wanted}}, err
+		return []part[T]{{Spec: s, wanted: wanted}}, err
 	}
 	parts, named := make([]part[T], len(s.Groups)), map[string]string{}
 	for i, g := range s.Groups {
@@ -73,7 +73,7 @@ func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 			}
 			named[slot] = g.Name
 		}
-		parts[i] = part[T]{Spec: of, wanted: wanted}
+		parts[i] = part[T]{Spec: &of, wanted: wanted}
 	}
 	return parts, nil
 }
@@ -127,7 +127,7 @@ func (s *Spec[T]) deal(parts []part[T], owned, ended, marked []T) []part[T] {
 				// Its template may be gone with it, so there is nothing that its children could be changed to.
 				of := s.only(Group[T]{Name: name})
 				of.Update = nil
-				i, parts = len(parts), append(parts, part[T]{Spec: of})
+				i, parts = len(parts), append(parts, part[T]{Spec: &of})
 				at[name] = i
 			}
 			list := to(&parts[i])
@@ -147,7 +147,7 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 		p := &parts[0]
 		return p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
 	}
-	related := onceOnly(s.Facts.Related)
+	related := onceOnly(s.Facts.Related, true)
 	for i := range parts {
 		p := &parts[i]
 		p.Facts.Related = related
@@ -170,10 +170,10 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 	return all, Blocked{}, nil
 }
 
-// onceOnly returns a function that calls f only once.
-func onceOnly[T any](f func() []T) func() []T {
-	if f == nil {
-		return nil
+// onceOnly returns a function that calls f only once, or f itself if only one call is to be expected.
+func onceOnly[T any](f func() []T, often bool) func() []T {
+	if f == nil || !often {
+		return f
 	}
 	asked, all := false, []T(nil)
 	return func() []T {

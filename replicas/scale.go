@@ -148,7 +148,6 @@ func (s *Spec[T]) burst() int {
 //
 // An active child that is being deleted is not replaced before it is gone.
 func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[T], Blocked, error) {
-	s.Facts.Related = onceOnly(s.Facts.Related) // keepers of slots, deletions and changes have one order
 	changes, outdated, err := s.drift(owned)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
@@ -156,6 +155,7 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
+	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
 	owned, doubled, err := s.fitSlots(owned, marked, &wanted)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
