@@ -368,12 +368,18 @@ func TestCheckUpdate(t *testing.T) {
 		}
 	}
 	calls := 0
+	inGroups := func(_ *pool, s *spec) {
+		limit, create := s.MaxUnavailable, s.New
+		s.Replicas, s.MaxUnavailable, s.New, s.GroupOf = 0, nil, nil, func(w *worker) string { return w.Labels["app"] }
+		s.Groups = []replicas.Group[*worker]{{Name: "head", New: create}, {Name: "web", New: create, MaxUnavailable: limit, Paused: true}}
+	}
 	for name, tt := range map[string]struct {
 		edits []func(*pool, *spec)
 		want  string // "" means no error
 	}{
 		"it is kept":                            {nil, ""},
 		"it is kept in slots, by a paused pool": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Slots, s.Paused, s.Replicas = replicas.Ordinals("web"), true, 0 }}, ""},
+		"it is kept in a group":                 {[]func(*pool, *spec){inGroups}, ""},
 		"it is kept by Available":               {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available, s.Rules.Ready, s.MinReadySeconds = s.Rules.Ready, nil, 7 }}, ""},
 		"a label makes nothing unavailable":     {[]func(*pool, *spec){labelled, changes(func(_ *pool, c *change) { c.Free = true })}, ""},
 		"the child's status tells what it runs": {[]func(*pool, *spec){labelled, ready(func(_ *pool, w *worker) bool { return w.Labels["image"] == "" })}, ""},
@@ -393,6 +399,13 @@ func TestCheckUpdate(t *testing.T) {
 		"Ready does not look": {
 			[]func(*pool, *spec){isReady},
 			`Rules.Ready is still true after the change of Spec.Image="two", although the child's own controller has not seen it, so MaxUnavailable would limit nothing: let it be false while status.observedGeneration is below metadata.generation`,
+		},
+		"Ready does not look in a group": {[]func(*pool, *spec){isReady, inGroups}, "so MaxUnavailable would limit nothing"},
+		"it is in a group that is not listed": {
+			[]func(*pool, *spec){func(_ *pool, s *spec) {
+				s.Replicas, s.MaxUnavailable, s.New, s.GroupOf = 0, nil, nil, func(*worker) string { return "web" }
+			}},
+			`a plan for the updated owner does not make the change of Spec.Image="two" (delete 1: default/a`,
 		},
 		"Available does not look": {
 			[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available = func(w *worker) bool { return w.Status.Ready } }},

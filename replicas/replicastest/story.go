@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -110,18 +112,34 @@ func (s *Story[O, C]) AtLeast(n int) func() error {
 	}
 }
 
-// AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone.
+// AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone. If the owner has
+// groups, this is so for each of them, and children of no group do not count.
 func (s *Story[O, C]) AsWanted() error {
-	wanted := 0
+	var spec replicas.Spec[C] // of an owner that is gone
 	if owner, err := s.owner(); err == nil && owner.GetDeletionTimestamp() == nil {
-		spec, err := s.Kind.Spec(owner)
-		if err != nil {
+		if spec, err = s.Kind.Spec(owner); err != nil {
 			return err
 		}
-		wanted = int(spec.Replicas)
 	}
-	if is := s.living(); is != wanted {
-		return fmt.Errorf("%d children are alive, want %d", is, wanted)
+	if spec.GroupOf == nil {
+		if is := s.living(); is != int(spec.Replicas) {
+			return fmt.Errorf("%d children are alive, want %d", is, spec.Replicas)
+		}
+		return nil
+	}
+	wanted, alive := map[string]int32{}, map[string]int32{}
+	for _, g := range spec.Groups {
+		wanted[g.Name] = g.Replicas
+	}
+	for _, child := range s.alive() {
+		name := spec.GroupOf(child)
+		alive[name]++
+		wanted[name] += 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if is, want := alive[name], wanted[name]; is != want && name != "" {
+			return fmt.Errorf("%d children of group %q are alive, want %d", is, name, want)
+		}
 	}
 	return nil
 }
@@ -374,16 +392,18 @@ func (s *Story[O, C]) breaks(err error) {
 
 var errNotBegun = errors.New("replicastest: the Story has not begun")
 
-func (s *Story[O, C]) living() (n int) {
+func (s *Story[O, C]) living() int { return len(s.alive()) }
+
+func (s *Story[O, C]) alive() (children []C) {
 	if s.world == nil {
-		return 0
+		return nil
 	}
 	for _, child := range s.Cluster.children.rows {
 		if child.GetDeletionTimestamp() == nil && metav1.GetControllerOfNoCopy(child) != nil {
-			n++
+			children = append(children, child)
 		}
 	}
-	return n
+	return children
 }
 
 func (s *Story[O, C]) owner() (O, error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -119,6 +121,26 @@ func TestRulesOfStories(t *testing.T) {
 			s.Kind.Prepare = refuses
 			s.AtEnd = map[string]func() error{"rule": s.AsWanted}
 		}, "0 children are alive, want "},
+		"not as wanted in a group": {func(s *podStory) {
+			spec := s.Kind.Spec
+			s.Kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				all, err := spec(rs)
+				n := all.Replicas
+				all.Replicas, all.Template, all.GroupOf = 0, nil, func(p *corev1.Pod) string { return p.Labels["group"] }
+				for _, name := range []string{"a", "b"} {
+					create := func(string) (*corev1.Pod, error) {
+						return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "group": name}}}, nil
+					}
+					all.Groups = append(all.Groups, replicas.Group[*corev1.Pod]{Name: name, Replicas: n, New: create})
+				}
+				return all, err
+			}
+			s.Kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+				step.Create = slices.DeleteFunc(step.Create, func(name string) bool { return strings.HasPrefix(name, "web-b-") })
+				return nil
+			}
+			s.AtEnd = map[string]func() error{"rule": s.AsWanted}
+		}, `0 children of group "b" are alive, want `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

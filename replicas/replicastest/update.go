@@ -113,9 +113,17 @@ func judgeOf[O Object[O], C Object[C]](kind controller.Kind[O, C], name string, 
 		return judge[C]{}, fmt.Errorf("the Spec of %s: %w", name, err)
 	}
 	// What is not about the change of this one child is left out, such as the times of the rules, which a Controller knows.
-	spec.Owner, spec.Kind, spec.Replicas = owner, kind.Owner, 1
-	spec.Slots, spec.Paused, spec.MinReadySeconds, spec.BurstReplicas, spec.MaxDeletions = nil, false, 0, 0, nil
-	spec.Rules.ReadyWithin, spec.Facts = 0, replicas.Facts[C]{Now: beginning}
+	spec.Owner, spec.Kind, spec.Paused, spec.MinReadySeconds, spec.BurstReplicas = owner, kind.Owner, false, 0, 0
+	spec.Slots, spec.MaxDeletions = nil, nil
+	if spec.GroupOf == nil {
+		spec.Replicas = 1
+	}
+	spec.Groups = slices.Clone(spec.Groups)
+	for i := range spec.Groups {
+		g := &spec.Groups[i]
+		g.Replicas, g.Slots, g.Paused, g.MaxDeletions = 1, nil, false, nil
+	}
+	spec.Rules.ReadyWithin, spec.Facts = 0, replicas.Facts[C]{Now: beginning, Names: func(prefix string) string { return prefix + "a" }}
 	j := judge[C]{name, spec, "Rules.Available", spec.Rules.Available}
 	if j.available == nil {
 		j.rule, j.available = "Rules.Ready", spec.Rules.Complete().Ready
