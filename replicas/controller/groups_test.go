@@ -1,0 +1,384 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// Two operators whose owners have groups of children, played with the accidents of recipes_test.go: KubeRay's RayCluster
+// and a shard of vitess. The third, JobSet, is in inplace_test.go.
+
+// groupRules judge each group of an owner alone, by what the server has.
+type groupRules[O replicastest.Object[O]] struct {
+	story  *replicastest.Story[O, *corev1.Pod]
+	mayGo  func(*corev1.Pod) bool // pods that may go whatever the number of their group is
+	born   map[types.UID]string   // the group in which a pod was made
+	alive  map[types.UID]*corev1.Pod
+	moved  map[string]int // how many pods have left a group by a change of their label
+	most   map[string]int32
+	wanted []numbersThen
+}
+
+type numbersThen struct {
+	since time.Time
+	of    map[string]int32
+}
+
+// rulesOf returns the rules of a story. To each group belongs what its pods' label "group" says.
+func rulesOf[O replicastest.Object[O]](s *replicastest.Story[O, *corev1.Pod], mayGo func(*corev1.Pod) bool) *groupRules[O] {
+	return &groupRules[O]{story: s, mayGo: mayGo, born: map[types.UID]string{}, moved: map[string]int{}, most: map[string]int32{}}
+}
+
+func groupOfPod(p *corev1.Pod) string { return p.Labels["group"] }
+
+func isAlive(p *corev1.Pod) bool { return !isGoing(p) && metav1.GetControllerOfNoCopy(p) != nil }
+
+// note remembers what the groups want now.
+func (g *groupRules[O]) note() error {
+	owner, err := g.story.Cluster.GetOwner(context.Background(), g.story.Owner.GetNamespace(), g.story.Owner.GetName())
+	if err != nil {
+		return nil //nolint:nilerr // it does not exist yet
+	}
+	spec, err := g.story.Kind.Spec(owner)
+	if err != nil {
+		return err
+	}
+	now := map[string]int32{}
+	for _, of := range spec.Groups {
+		now[of.Name], g.most[of.Name] = of.Replicas, max(g.most[of.Name], of.Replicas)
+	}
+	if n := len(g.wanted); n == 0 || !maps.Equal(g.wanted[n-1].of, now) {
+		g.wanted = append(g.wanted, numbersThen{g.story.Cluster.Clock.Now(), now})
+	}
+	return nil
+}
+
+// least returns the least number that a group has wanted in the last minutes, in which a call may have been sent.
+func (g *groupRules[O]) least(group string) int32 {
+	n := len(g.wanted) - 1
+	least := g.wanted[n].of[group]
+	for ; n > 0 && g.story.Cluster.Clock.Now().Sub(g.wanted[n].since) < 3*time.Minute; n-- {
+		least = min(least, g.wanted[n-1].of[group])
+	}
+	return least
+}
+
+// check returns an error if a group has more pods than it ever wanted, or if a pod was deleted that its group wanted.
+// Pods whose label was changed count for neither, because the change may not have been seen.
+func (g *groupRules[O]) check() error {
+	if err := g.note(); err != nil || len(g.wanted) == 0 {
+		return err
+	}
+	now, made, all := map[types.UID]*corev1.Pod{}, map[string]int32{}, map[string]int32{}
+	for _, p := range g.story.Cluster.Children("default") {
+		if !isAlive(p) {
+			continue
+		}
+		now[p.UID] = p
+		group := groupOfPod(p)
+		if _, known := g.born[p.UID]; !known {
+			g.born[p.UID] = group
+		}
+		if was := g.alive[p.UID]; was != nil && groupOfPod(was) != group {
+			g.moved[groupOfPod(was)]++
+		}
+		if all[group]++; g.born[p.UID] == group {
+			made[group]++
+		}
+	}
+	last := g.alive
+	g.alive = now
+	for group, n := range made {
+		if most := g.most[group]; n > most {
+			return fmt.Errorf("group %q has %d pods, want at most %d", group, n, most)
+		}
+	}
+	for id, p := range last {
+		group := groupOfPod(p)
+		if now[id] != nil || g.born[id] != group || g.mayGo(p) {
+			continue
+		}
+		if least := g.least(group); all[group]+int32(g.moved[group]) < least {
+			return fmt.Errorf("%s was deleted, and its group %q has %d of %d", p.Name, group, all[group], least)
+		}
+	}
+	return nil
+}
+
+// relabeler is a user who puts one pod into another group.
+type relabeler[O replicastest.Object[O]] struct {
+	story    *replicastest.Story[O, *corev1.Pod]
+	from, to string // "" if there is nothing to do
+}
+
+func (r *relabeler[O]) Due() (time.Time, bool) {
+	if r.story.Cluster.Clock == nil || r.from == "" {
+		return time.Time{}, false
+	}
+	return r.story.Cluster.Clock.Now(), true
+}
+
+func (r *relabeler[O]) Step() {
+	for _, p := range r.story.Cluster.Children("default") {
+		if isAlive(p) && groupOfPod(p) == r.from {
+			_, _ = r.story.Cluster.EditChild(context.Background(), p.Namespace, p.Name, func(p *corev1.Pod) { p.Labels = labels.Merge(p.Labels, labels.Set{"group": r.to}) })
+			break
+		}
+	}
+	r.from = ""
+}
+
+type (
+	rayCluster = resource[raySpec, rayStatus]
+	rayStory   = replicastest.Story[*rayCluster, *corev1.Pod]
+)
+
+type raySpec struct {
+	Workers []rayWorkers
+	Suspend bool
+	Delete  []string // workers to delete by name
+}
+
+type rayWorkers struct {
+	Name     string
+	Replicas int32
+	Image    string
+	Scaled   bool // an autoscaler alone names the workers to delete
+}
+
+type rayStatus struct{ Desired, Available, Heads int32 }
+
+const head = "head"
+
+// rayClusters returns the Kind of an operator like KubeRay: a head, and groups of workers. Workers to delete are named
+// in the owner. A cluster that is suspended has no pods.
+func rayClusters() controller.Kind[*rayCluster, *corev1.Pod] {
+	return controller.Kind[*rayCluster, *corev1.Pod]{
+		Owner: example("RayCluster"), Child: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Spec: func(ray *rayCluster) (replicas.PodSpec, error) {
+			own, named, scaled := labels.Set{"ray": ray.Name}, sets.New(ray.Spec.Delete...), sets.New[string]()
+			spec := replicas.PodSpec{Selector: own.AsSelector(), GroupOf: groupOfPod}
+			for _, w := range append([]rayWorkers{{Name: head, Replicas: 1}}, ray.Spec.Workers...) {
+				g := replicas.Group[*corev1.Pod]{Name: w.Name, Replicas: w.Replicas, New: func(string) (*corev1.Pod, error) {
+					return imagePod(labels.Merge(own, labels.Set{"group": w.Name}), w.Image), nil
+				}}
+				if ray.Spec.Suspend {
+					g.Replicas = 0
+				} else if w.Scaled {
+					scaled.Insert(w.Name)
+				}
+				spec.Groups = append(spec.Groups, g)
+			}
+			spec.Rules.MustGo = func(p *corev1.Pod) bool { return named.Has(p.Name) }
+			spec.Rules.MustStay = func(p *corev1.Pod) bool { return scaled.Has(groupOfPod(p)) && !named.Has(p.Name) }
+			return spec, nil
+		},
+		Status: func(ray *rayCluster, o controller.Outcome[*corev1.Pod]) error {
+			ray.Status = rayStatus{}
+			for _, g := range o.Groups {
+				if g.Name == head {
+					ray.Status.Heads = g.Counts.Available
+					continue
+				}
+				ray.Status.Desired += g.Desired
+				ray.Status.Available += g.Counts.Available
+			}
+			return nil
+		},
+		StatusOf: func(ray *rayCluster) any { return &ray.Status },
+	}
+}
+
+func imagePod(set labels.Set, image string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: set}}
+	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	return pod
+}
+
+// workersOf returns a change of the groups of workers.
+func workersOf(change func(name string, w *rayWorkers)) func(*rayCluster) {
+	return func(ray *rayCluster) {
+		ray.Spec.Workers = slices.Clone(ray.Spec.Workers)
+		for i := range ray.Spec.Workers {
+			change(ray.Spec.Workers[i].Name, &ray.Spec.Workers[i])
+		}
+	}
+}
+
+func without(group string) func(*rayCluster) {
+	return func(ray *rayCluster) {
+		ray.Spec.Workers = slices.DeleteFunc(slices.Clone(ray.Spec.Workers), func(w rayWorkers) bool { return w.Name == group })
+	}
+}
+
+// having adds a group, unless the cluster has it.
+func having(w rayWorkers) func(*rayCluster) {
+	return func(ray *rayCluster) {
+		without(w.Name)(ray)
+		ray.Spec.Workers = append(ray.Spec.Workers, w)
+	}
+}
+
+func renamed(from, to string) func(*rayCluster) {
+	return workersOf(func(name string, w *rayWorkers) {
+		if name == from {
+			w.Name = to
+		}
+	})
+}
+
+// rayAutoscaler wants another number of workers in the group "gpu-big" from time to time. It names the workers that are
+// to go.
+type rayAutoscaler struct {
+	story       *rayStory
+	next, until time.Time
+	named       sets.Set[string]
+}
+
+func (a *rayAutoscaler) Due() (time.Time, bool) { return a.next, true }
+
+func (a *rayAutoscaler) Step() {
+	now, rest := a.story.Cluster.Clock.Now(), 10*time.Minute
+	if a.next.After(now) {
+		return
+	}
+	if a.until.IsZero() {
+		a.until = now.Add(rest)
+	}
+	a.next = now.Add(20 * time.Second)
+	var workers []string
+	for _, p := range a.story.Cluster.Children("default") {
+		if isAlive(p) && groupOfPod(p) == "gpu-big" {
+			workers = append(workers, p.Name)
+		}
+	}
+	wants := workersOf(func(_ string, w *rayWorkers) {
+		if w.Scaled && now.Before(a.until) {
+			w.Replicas = int32(1 + a.story.Cluster.Random(3))
+		}
+	})
+	_, _ = a.story.Cluster.EditOwner(context.Background(), "default", "ray", func(ray *rayCluster) {
+		wants(ray)
+		ray.Spec.Delete = slices.DeleteFunc(slices.Clone(ray.Spec.Delete), func(name string) bool { return !slices.Contains(workers, name) })
+		for _, w := range ray.Spec.Workers {
+			if surplus := len(workers) - int(w.Replicas); w.Scaled && !ray.Spec.Suspend && surplus > len(ray.Spec.Delete) {
+				ray.Spec.Delete = workers[:surplus]
+			}
+		}
+		a.named.Insert(ray.Spec.Delete...)
+	})
+}
+
+// refuser is a server that refuses some pods.
+type refuser[O replicastest.Object[O]] struct {
+	story  *replicastest.Story[O, *corev1.Pod]
+	quotas map[string]int // of groups
+}
+
+func (r *refuser[O]) Due() (time.Time, bool) {
+	if r.story.Cluster.Webhook == nil {
+		r.story.Cluster.Webhook = r.admit
+	}
+	return time.Time{}, false
+}
+
+func (r *refuser[O]) Step() {}
+
+func (r *refuser[O]) admit(verb string, p *corev1.Pod) error {
+	group := groupOfPod(p)
+	limit, limited := r.quotas[group]
+	switch {
+	case verb != "create":
+	case p.Spec.Containers[0].Image == "bad":
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, nil)
+	case limited && countIf(r.story.Cluster.Children("default"), func(p *corev1.Pod) bool { return groupOfPod(p) == group }) >= limit:
+		return forbidden(p.Name, fmt.Sprintf("exceeded quota: pods, requested: pods=1, used: pods=%d, limited: pods=%[1]d", limit))
+	}
+	return nil
+}
+
+func TestRayClustersInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *rayStory) {
+		s.Kind = rayClusters()
+		s.Owner = &rayCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ray"}, Spec: raySpec{Workers: []rayWorkers{
+			{Name: "gpu", Replicas: 3}, {Name: "gpu-big", Replicas: 2, Scaled: true}, {Name: "cpu", Replicas: 2},
+		}}}
+		autoscaler, users, server := &rayAutoscaler{story: s, named: sets.New[string]()}, &relabeler[*rayCluster]{story: s}, &refuser[*rayCluster]{s, map[string]int{}}
+		s.Parts = []replicastest.Part{autoscaler, users, server}
+		scales := func(numbers map[string]int32) func(*rayCluster) {
+			return workersOf(func(name string, w *rayWorkers) {
+				if n, ok := numbers[name]; ok {
+					w.Replicas = n
+				}
+			})
+		}
+		image := func(image string) func(*rayCluster) {
+			return workersOf(func(name string, w *rayWorkers) {
+				if name == "gpu" {
+					w.Image = image
+				}
+			})
+		}
+		moves := func(from, to string) func(*rayCluster) { return func(*rayCluster) { users.from, users.to = from, to } }
+		s.Changes = []func(*rayCluster){
+			scales(map[string]int32{"gpu": 1, "cpu": 4}), scales(map[string]int32{"gpu": 4, "cpu": 1}),
+			without("gpu"), having(rayWorkers{Name: "gpu", Replicas: 2}), having(rayWorkers{Name: "gpu", Replicas: 3}),
+			renamed("cpu", "cpus"), renamed("cpus", "cpu"),
+			moves("gpu", "cpu"), moves("cpu", "gpu-big"), moves("gpu-big", "gpu"), moves(head, "gpu"),
+			image("bad"), image("one"), image("two"),
+			func(*rayCluster) { server.quotas["gpu"] = 2 }, func(*rayCluster) { delete(server.quotas, "gpu") },
+			func(ray *rayCluster) { ray.Spec.Suspend = true }, func(ray *rayCluster) { ray.Spec.Suspend = false },
+		}
+		s.Always = map[string]func() error{"each group is judged alone": rulesOf(s, func(p *corev1.Pod) bool { return autoscaler.named.Has(p.Name) }).check}
+		s.AtEnd = map[string]func() error{"as many as wanted in each group": func() error { return asWanted(s, server) }}
+	}))
+}
+
+// asWanted returns an error unless each group has its number. One that the server refuses may have fewer.
+func asWanted(s *rayStory, server *refuser[*rayCluster]) error {
+	ray, err := s.Cluster.GetOwner(context.Background(), "default", "ray")
+	if err != nil {
+		return err
+	}
+	is, want, available := map[string]int32{}, map[string]int32{head: 1}, rayStatus{}
+	for _, p := range s.Cluster.Children("default") {
+		if isAlive(p) {
+			is[groupOfPod(p)]++
+		}
+	}
+	for _, w := range ray.Spec.Workers {
+		limit, limited := server.quotas[w.Name]
+		if want[w.Name] = w.Replicas; w.Image == "bad" || limited && limit < int(w.Replicas) {
+			want[w.Name] = min(w.Replicas, is[w.Name])
+		}
+		available.Desired, available.Available = available.Desired+w.Replicas, available.Available+want[w.Name]
+	}
+	if available.Heads = 1; ray.Spec.Suspend {
+		want, available = map[string]int32{}, rayStatus{}
+	}
+	maps.DeleteFunc(want, func(_ string, n int32) bool { return n == 0 })
+	if !maps.Equal(is, want) || ray.Status != available {
+		return fmt.Errorf("there are %v, want %v, and the status is %v, want %v", is, want, ray.Status, available)
+	}
+	return nil
+}
