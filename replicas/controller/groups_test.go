@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/replicas"
@@ -381,4 +383,185 @@ func asWanted(s *rayStory, server *refuser[*rayCluster]) error {
 		return fmt.Errorf("there are %v, want %v, and the status is %v, want %v", is, want, ray.Status, available)
 	}
 	return nil
+}
+
+type (
+	vtShard      = resource[vtShardSpec, struct{ Ready, Draining int32 }]
+	vtShardStory = replicastest.Story[*vtShard, *corev1.Pod]
+)
+
+type vtShardSpec struct {
+	Pools []tabletPool
+	Image string
+	Team  string // a label of all tablets
+}
+
+type tabletPool struct {
+	Cell, Type string
+	Replicas   int32
+}
+
+func (p tabletPool) name() string { return p.Cell + "-" + p.Type }
+
+// The annotation drainStarted asks a tablet to drain, and its agent answers with the request in drainFinished. In the
+// annotation released, a user releases the changes of a tablet.
+const drainStarted, drainFinished, released = "drain-started", "drain-finished", "released"
+
+func isDrainedFor(p *corev1.Pod) bool {
+	return p.Annotations[drainStarted] != "" && p.Annotations[drainFinished] == p.Annotations[drainStarted]
+}
+
+// vtShards returns the Kind of the tablets of a vitess shard, with a group for each cell and type. The names of slots are
+// hashes. Labels are changed at once, and a tablet of another image is replaced if that was released. A tablet drains
+// before it is deleted, and is called back if it is wanted again.
+func vtShards() controller.Kind[*vtShard, *corev1.Pod] {
+	one := intstr.FromInt32(1)
+	return controller.Kind[*vtShard, *corev1.Pod]{
+		Owner: example("VitessShard"), Child: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Spec: func(shard *vtShard) (replicas.PodSpec, error) {
+			own, image := labels.Set{"shard": shard.Name}, shard.Spec.Image
+			spec := replicas.PodSpec{Selector: own.AsSelector(), GroupOf: groupOfPod}
+			for _, pool := range shard.Spec.Pools {
+				spec.Groups = append(spec.Groups, replicas.Group[*corev1.Pod]{
+					Name: pool.name(), Replicas: pool.Replicas, MaxUnavailable: &one,
+					Slots: func(i int) string { return "tablet-" + hashed(fmt.Sprint(pool.name(), i)) },
+					New: func(string) (*corev1.Pod, error) {
+						return imagePod(labels.Merge(own, labels.Set{"group": pool.name(), "team": shard.Spec.Team}), image), nil
+					},
+				})
+			}
+			spec.Update = func(p *corev1.Pod) (c replicas.Change[*corev1.Pod]) {
+				if p.Labels["team"] != shard.Spec.Team {
+					c.To, c.Free = p.DeepCopy(), true
+					c.To.Labels["team"] = shard.Spec.Team
+				}
+				return c
+			}
+			spec.Retire = func(p *corev1.Pod, leaves bool) replicas.Change[*corev1.Pod] {
+				to := p.DeepCopy()
+				if delete(to.Annotations, drainStarted); leaves {
+					setAnnotation(to, drainStarted, p.ResourceVersion) // no other request was made from this version
+				}
+				return replicas.Change[*corev1.Pod]{To: to}
+			}
+			spec.Rules = replicas.Rules[*corev1.Pod]{
+				Leaving: func(p *corev1.Pod) bool { return isGoing(p) || p.Annotations[drainStarted] != "" },
+				Discard: isDrainedFor,
+				MustGo:  func(p *corev1.Pod) bool { return p.Annotations[released] != "" && p.Spec.Containers[0].Image != image },
+			}
+			return spec, nil
+		},
+		Status: func(shard *vtShard, o controller.Outcome[*corev1.Pod]) error {
+			shard.Status.Ready, shard.Status.Draining = 0, 0
+			for _, g := range o.Groups {
+				shard.Status.Ready += g.Counts.Ready
+				shard.Status.Draining += g.Counts.Terminating
+			}
+			return nil
+		},
+		StatusOf: func(shard *vtShard) any { return &shard.Status },
+	}
+}
+
+func hashed(name string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// tabletAgents drain tablets in rounds of five seconds.
+type tabletAgents struct {
+	story    *vtShardStory
+	next     time.Time
+	releases bool // a user releases all changes
+	last     map[types.UID]*corev1.Pod
+}
+
+func (a *tabletAgents) Due() (time.Time, bool) { return a.next, true }
+
+func (a *tabletAgents) Step() {
+	now := a.story.Cluster.Clock.Now()
+	if a.next.After(now) {
+		return
+	}
+	a.next = now.Add(5 * time.Second)
+	if a.releases {
+		a.release()
+	}
+	for _, p := range a.story.Cluster.Children("default") {
+		if request := p.Annotations[drainStarted]; request != p.Annotations[drainFinished] && request != "" {
+			_, _ = a.story.Cluster.EditChild(context.Background(), p.Namespace, p.Name, func(p *corev1.Pod) { setAnnotation(p, drainFinished, request) })
+		}
+	}
+}
+
+// release lets the tablets that exist be replaced if they have an old image.
+func (a *tabletAgents) release() {
+	a.releases = false
+	for _, p := range a.story.Cluster.Children("default") {
+		_, _ = a.story.Cluster.EditChild(context.Background(), p.Namespace, p.Name, func(p *corev1.Pod) { setAnnotation(p, released, "yes") })
+	}
+}
+
+// check returns an error if a tablet is being deleted, or has gone, without having been drained.
+func (a *tabletAgents) check() error {
+	now := map[types.UID]*corev1.Pod{}
+	for _, p := range a.story.Cluster.Children("default") {
+		now[p.UID] = p
+	}
+	last := a.last
+	a.last = now
+	for id, p := range last {
+		if is := now[id]; !isGoing(p) && (is == nil || isGoing(is)) && !isDrainedFor(p) {
+			return fmt.Errorf("%s goes, and was asked %q and drained for %q", p.Name, p.Annotations[drainStarted], p.Annotations[drainFinished])
+		}
+	}
+	return nil
+}
+
+func TestVitessShardsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *vtShardStory) {
+		s.Kind = vtShards()
+		pools := func(pools ...tabletPool) func(*vtShard) { return func(shard *vtShard) { shard.Spec.Pools = pools } }
+		image := func(image string) func(*vtShard) { return func(shard *vtShard) { shard.Spec.Image = image } }
+		s.Owner = &vtShard{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x-80"}, Spec: vtShardSpec{Image: "one", Team: "a"}}
+		pools(tabletPool{"eu", "replica", 2}, tabletPool{"eu", "rdonly", 2}, tabletPool{"us", "replica", 2})(s.Owner)
+		agents := &tabletAgents{story: s}
+		s.Parts = []replicastest.Part{agents}
+		s.Changes = []func(*vtShard){
+			pools(tabletPool{"eu", "replica", 3}, tabletPool{"eu", "rdonly", 1}, tabletPool{"us", "replica", 2}),
+			pools(tabletPool{"eu", "replica", 1}, tabletPool{"eu", "rdonly", 3}, tabletPool{"us", "replica", 2}),
+			pools(tabletPool{"us", "replica", 2}, tabletPool{"eu", "replica", 2}),
+			pools(tabletPool{"eu", "replica", 2}, tabletPool{"eu", "rdonly", 2}, tabletPool{"us", "replica", 3}),
+			pools(tabletPool{"eu", "replicas", 2}, tabletPool{"us", "replica", 2}),
+			image("one"), image("two"),
+			func(shard *vtShard) { shard.Spec.Team += "a" },
+			func(*vtShard) { agents.releases = true },
+		}
+		rules := rulesOf(s, func(p *corev1.Pod) bool { return p.Annotations[released] != "" })
+		s.Always = map[string]func() error{
+			"each group is judged alone": rules.check,
+			"no tablet goes undrained":   agents.check,
+		}
+		s.AtEnd = map[string]func() error{
+			"as many as wanted in each group": s.AsWanted,
+			"no tablet that stays is asked to drain, and each has its labels": func() error {
+				shard, err := s.Cluster.GetOwner(context.Background(), "default", "x-80")
+				if err != nil {
+					return err
+				}
+				ready := int32(0)
+				for _, p := range s.Cluster.Children("default") {
+					if ready++; p.Annotations[drainStarted] != "" || p.Labels["team"] != shard.Spec.Team || p.Annotations[released] != "" && p.Spec.Containers[0].Image != shard.Spec.Image {
+						return fmt.Errorf("%s has %v and %v, want %v", p.Name, p.Labels, p.Annotations, shard.Spec)
+					}
+				}
+				if shard.Status.Ready != ready || shard.Status.Draining != 0 {
+					return fmt.Errorf("the status is %v, want %d ready", shard.Status, ready)
+				}
+				return nil
+			},
+		}
+	}))
 }
