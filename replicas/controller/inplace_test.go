@@ -428,16 +428,24 @@ func TestPoolsOfMachinesInStories(t *testing.T) {
 }
 
 type (
-	jobSet      = resource[jobSetSpec, struct{ Ready, Updated int32 }]
+	jobSet      = resource[jobSetSpec, jobSetStatus]
 	jobSetStory = replicastest.Story[*jobSet, *batchv1.Job]
 )
 
 type jobSetSpec struct {
-	Replicas int32
-	Suspend  bool
-	Pool     string // the nodes on which a scheduler of queues lets the jobs run
-	Attempt  int
+	Jobs    []replicatedJob
+	Suspend bool
+	Pool    string // the nodes on which a scheduler of queues lets the jobs run
+	Attempt int
 }
+
+type replicatedJob struct {
+	Name      string
+	Replicas  int32
+	DependsOn string // the group whose jobs must run before these start
+}
+
+type jobSetStatus struct{ Ready, Updated map[string]int32 }
 
 func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
 
@@ -446,21 +454,33 @@ func attemptOf(j *batchv1.Job) int {
 	return n
 }
 
-// jobSets returns the Kind of JobSets that have one replicated job. A restart replaces the jobs. Suspending and resuming
-// changes them in place. The server lets a job that is resumed move to other nodes only if it has no start time, so that
-// takes two changes: the first one of the status, and the second one, in the next pass, of the spec.
+// dependencyRuns reports whether all jobs run on which a group depends.
+func dependencyRuns(set *jobSet, group string, jobs []*batchv1.Job) bool {
+	at := func(name string) int {
+		return slices.IndexFunc(set.Spec.Jobs, func(r replicatedJob) bool { return r.Name == name })
+	}
+	i := at(group)
+	if i < 0 || set.Spec.Jobs[i].DependsOn == "" {
+		return true
+	}
+	on := set.Spec.Jobs[at(set.Spec.Jobs[i].DependsOn)]
+	return int(on.Replicas) == countIf(jobs, func(j *batchv1.Job) bool {
+		return groupOfJob(j) == on.Name && attemptOf(j) == set.Spec.Attempt && j.Status.Active > 0
+	})
+}
+
+func groupOfJob(j *batchv1.Job) string { return j.Labels["group"] }
+
+// jobSets returns the Kind of JobSets. Each replicated job is a group with slots. A restart replaces the jobs. Suspending
+// and resuming changes them in place. The server lets a job that is resumed move to other nodes only if it has no start
+// time, so that takes two changes: the first one of the status, and the second one, in the next pass, of the spec.
 func jobSets() controller.Kind[*jobSet, *batchv1.Job] {
 	return controller.Kind[*jobSet, *batchv1.Job]{
 		Owner: example("JobSet"), Child: batchv1.SchemeGroupVersion.WithKind("Job"),
 		Spec: func(set *jobSet) (replicas.Spec[*batchv1.Job], error) {
 			own, want := labels.Set{"jobset": set.Name}, set.Spec
-			return replicas.Spec[*batchv1.Job]{
-				Replicas: want.Replicas, Selector: own.AsSelector(), Slots: replicas.Ordinals(set.Name),
-				New: func(string) (*batchv1.Job, error) {
-					j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: labels.Merge(own, labels.Set{"attempt": strconv.Itoa(want.Attempt)})}}
-					j.Spec.Suspend, j.Spec.Template.Spec.NodeSelector = &want.Suspend, map[string]string{"pool": want.Pool}
-					return j, nil
-				},
+			spec := replicas.Spec[*batchv1.Job]{
+				Selector: own.AsSelector(), GroupOf: groupOfJob,
 				Update: func(j *batchv1.Job) (c replicas.Change[*batchv1.Job]) {
 					if isSuspended(j) == want.Suspend {
 						return c
@@ -480,10 +500,33 @@ func jobSets() controller.Kind[*jobSet, *batchv1.Job] {
 					Ready:  func(j *batchv1.Job) bool { return j.Status.Active > 0 },
 					MustGo: func(j *batchv1.Job) bool { return attemptOf(j) < want.Attempt },
 				},
-			}, nil
+			}
+			for _, r := range want.Jobs {
+				spec.Groups = append(spec.Groups, replicas.Group[*batchv1.Job]{
+					Name: r.Name, Replicas: r.Replicas, Slots: replicas.Ordinals(set.Name + "-" + r.Name),
+					New: func(string) (*batchv1.Job, error) {
+						all := labels.Merge(own, labels.Set{"group": r.Name, "attempt": strconv.Itoa(want.Attempt)})
+						j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: all}}
+						j.Spec.Suspend, j.Spec.Template.Spec.NodeSelector = &want.Suspend, map[string]string{"pool": want.Pool}
+						return j, nil
+					},
+				})
+			}
+			return spec, nil
+		},
+		Prepare: func(_ context.Context, set *jobSet, step *controller.Step[*batchv1.Job]) error {
+			waits := func(group string) bool { return !set.Spec.Suspend && !dependencyRuns(set, group, step.Active) }
+			step.Create = slices.DeleteFunc(step.Create, func(name string) bool { // the last "-" ends what the group's slots begin with
+				return waits(strings.TrimPrefix(name[:strings.LastIndex(name, "-")], set.Name+"-"))
+			})
+			step.Update = slices.DeleteFunc(step.Update, func(c replicas.Change[*batchv1.Job]) bool { return waits(groupOfJob(c.Object)) })
+			return nil
 		},
 		Status: func(set *jobSet, o controller.Outcome[*batchv1.Job]) error {
-			set.Status.Ready, set.Status.Updated = o.Counts.Ready, o.Updated
+			set.Status = jobSetStatus{map[string]int32{}, map[string]int32{}}
+			for _, g := range o.Groups {
+				set.Status.Ready[g.Name], set.Status.Updated[g.Name] = g.Counts.Ready, g.Updated
+			}
 			return nil
 		},
 		StatusOf: func(set *jobSet) any { return &set.Status },
@@ -534,12 +577,34 @@ func movedOnlyBeforeTheStart(all func() []*batchv1.Job) func() error {
 	}
 }
 
+// startsAfter returns a rule: before the first job of a group runs in an attempt, one of the group on which it depends has.
+func startsAfter(all func() []*batchv1.Job, group, dependsOn string) func() error {
+	ran := map[int]bool{}
+	return func() error {
+		for _, j := range all() {
+			if groupOfJob(j) == dependsOn && j.Status.Active > 0 {
+				ran[attemptOf(j)] = true
+			}
+			if groupOfJob(j) == group && j.Status.Active > 0 && !ran[attemptOf(j)] {
+				return fmt.Errorf("%s runs first", j.Name)
+			}
+		}
+		return nil
+	}
+}
+
 func TestJobSetsInStories(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, replicastest.Play(1, *stories, func(s *jobSetStory) {
 		all := func() []*batchv1.Job { return s.Cluster.Children("default") }
 		s.Kind, s.Parts = jobSets(), []replicastest.Part{&jobRunner{story: s}}
-		s.Owner = &jobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}, Spec: jobSetSpec{Replicas: 3, Pool: "a"}}
+		jobs := func(workers, evals int32) func(*jobSet) {
+			return func(set *jobSet) {
+				set.Spec.Jobs = []replicatedJob{{"work", workers, "lead"}, {"work-eval", evals, ""}, {"lead", 1, ""}}
+			}
+		}
+		s.Owner = &jobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}, Spec: jobSetSpec{Pool: "a"}}
+		jobs(2, 1)(s.Owner)
 		moves := func(pool string) func(*jobSet) {
 			return func(set *jobSet) { set.Spec.Suspend, set.Spec.Pool = false, pool }
 		}
@@ -548,10 +613,13 @@ func TestJobSetsInStories(t *testing.T) {
 			func(set *jobSet) { set.Spec.Suspend = true },
 			moves("a"), moves("b"),
 			func(set *jobSet) { set.Spec.Attempt++ },
+			jobs(1, 3), jobs(3, 1), jobs(2, 0),
+			func(set *jobSet) { set.Spec.Jobs = []replicatedJob{{"lead", 1, ""}} },
 		}
 		s.Always = map[string]func() error{
-			"no job that has started is moved": movedOnlyBeforeTheStart(all),
-			"never more than three":            s.AtMost(3),
+			"no job that has started is moved":  movedOnlyBeforeTheStart(all),
+			"the leader runs before the others": startsAfter(all, "work", "lead"),
+			"never more than seven":             s.AtMost(7),
 		}
 		s.AtEnd = map[string]func() error{
 			"all jobs run, or none": func() error {
@@ -564,8 +632,10 @@ func TestJobSetsInStories(t *testing.T) {
 						return fmt.Errorf("%s is %v, want %v", j.Name, j, set.Spec)
 					}
 				}
-				if set.Status.Updated != 3 {
-					return fmt.Errorf("the status is %v", set.Status)
+				for _, r := range set.Spec.Jobs {
+					if set.Status.Updated[r.Name] != r.Replicas || set.Status.Ready[r.Name] > 0 == set.Spec.Suspend && r.Replicas > 0 {
+						return fmt.Errorf("the status is %v, want %v", set.Status, set.Spec)
+					}
 				}
 				return s.AsWanted()
 			},
