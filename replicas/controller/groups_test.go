@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -351,7 +352,18 @@ func TestRayClustersInStories(t *testing.T) {
 			func(*rayCluster) { server.quotas["gpu"] = 2 }, func(*rayCluster) { delete(server.quotas, "gpu") },
 			func(ray *rayCluster) { ray.Spec.Suspend = true }, func(ray *rayCluster) { ray.Spec.Suspend = false },
 		}
-		s.Always = map[string]func() error{"each group is judged alone": rulesOf(s, func(p *corev1.Pod) bool { return autoscaler.named.Has(p.Name) }).check}
+		rules := rulesOf(s, func(p *corev1.Pod) bool { return autoscaler.named.Has(p.Name) })
+		s.Always = map[string]func() error{
+			"each group is judged alone": rules.check,
+			"a pod has the name of the group in which it was made": func() error {
+				for _, p := range rules.alive {
+					if base := p.Name[:strings.LastIndex(p.Name, "-")]; base != "ray-"+rules.born[p.UID] {
+						return fmt.Errorf("%s was made in group %q", p.Name, rules.born[p.UID])
+					}
+				}
+				return nil
+			},
+		}
 		s.AtEnd = map[string]func() error{"as many as wanted in each group": func() error { return asWanted(s, server) }}
 	}))
 }

@@ -577,7 +577,7 @@ func movedOnlyBeforeTheStart(all func() []*batchv1.Job) func() error {
 	}
 }
 
-// startsAfter returns a rule: before the first job of a group runs in an attempt, one of the group on which it depends has.
+// startsAfter returns a rule: no job of a group may run in an attempt before one of the group on which it depends has.
 func startsAfter(all func() []*batchv1.Job, group, dependsOn string) func() error {
 	ran := map[int]bool{}
 	return func() error {
@@ -585,8 +585,8 @@ func startsAfter(all func() []*batchv1.Job, group, dependsOn string) func() erro
 			if groupOfJob(j) == dependsOn && j.Status.Active > 0 {
 				ran[attemptOf(j)] = true
 			}
-			if groupOfJob(j) == group && j.Status.Active > 0 && !ran[attemptOf(j)] {
-				return fmt.Errorf("%s runs first", j.Name)
+			if groupOfJob(j) == group && !isSuspended(j) && !ran[attemptOf(j)] {
+				return fmt.Errorf("%s may run first", j.Name)
 			}
 		}
 		return nil
