@@ -24,8 +24,9 @@ type Group[T metav1.Object] struct {
 	Name string
 	// BaseName is the part before the "-" in the names of new children. If it is empty, it is the owner's name, "-" and
 	// Name, and a long owner's name is shortened. The last "-" of a name ends its base, so a creation without an answer
-	// still tells its group. The Spec is refused if two groups have the same base, or if a base has more than 57
-	// characters or is no legal object name. With Slots, BaseName is ignored.
+	// still tells its group. The Spec is refused if two groups have the same base, if a slot of another group begins with
+	// it in the same way, or if a base has more than 57 characters or is no legal object name. With Slots, BaseName is
+	// ignored.
 	BaseName string
 	// Replicas, Slots, New, MaxUnavailable, MaxSurge and MaxDeletions mean what they mean in a Spec. New is required, and
 	// must return children for which GroupOf returns Name.
@@ -60,20 +61,34 @@ func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 		wanted, err := s.wanted(objs)
 		return []part[T]{{Spec: s, wanted: wanted}}, err
 	}
-	parts, named := make([]part[T], len(s.Groups)), map[string]string{}
+	parts, named, based := make([]part[T], len(s.Groups)), map[string]string{}, map[string]string{}
 	for i, g := range s.Groups {
 		of := s.only(g)
-		wanted, err := of.wanted(objs)
-		if err != nil {
+		parts[i].Spec = &of
+		if g.Slots == nil {
+			based[parts[i].BaseName] = g.Name
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		var err error
+		if p.wanted, err = p.Spec.wanted(objs); err != nil {
 			return nil, err
 		}
-		for _, slot := range slices.Concat(wanted.free, sets.List(wanted.held)) {
+		for _, slot := range slices.Concat(p.wanted.free, sets.List(p.wanted.held)) {
 			if other, twice := named[slot]; twice {
-				return nil, of.refuse(InvalidGroups, "slot %q is one of group %q too", slot, other)
+				return nil, p.refuse(InvalidGroups, "slot %q is one of group %q too", slot, other)
 			}
-			named[slot] = g.Name
+			// The creation of slot web-0 had no answer. A group whose random names begin with "web-" would send it again.
+			base := baseOf(slot)
+			if p.SlotOf != nil {
+				base = slot
+			}
+			if other, is := based[base]; is {
+				return nil, p.refuse(InvalidGroups, "slot %q begins with the base name of group %q", slot, other)
+			}
+			named[slot] = p.group
 		}
-		parts[i] = part[T]{Spec: &of, wanted: wanted}
 	}
 	return parts, nil
 }
@@ -148,6 +163,7 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 		return p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
 	}
 	related := onceOnly(s.Facts.Related, true)
+	blocked = s.blocked() // also if there are no groups
 	for i := range parts {
 		p := &parts[i]
 		p.Facts.Related = related
@@ -155,8 +171,8 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 		if err != nil {
 			return Scale[T]{}, Blocked{}, err
 		}
-		if why.Reason != "" && (why.Reason != Paused || s.Paused) {
-			blocked = why // the view and the owner are those of all groups
+		if why.Reason == ViewIsStale { // the view is that of all groups
+			blocked = why
 		}
 		all.add(scale, p.group)
 	}
@@ -290,16 +306,15 @@ func (s *Spec[T]) checkGroups() error {
 	}
 	bases, seen := map[string]string{}, sets.New[string]()
 	for i, g := range s.Groups {
-		if g.Name == "" {
-			return s.refuse(InvalidGroups, "groups[%d] has no name", i)
-		}
 		of := s.only(g)
-		if seen.Has(g.Name) {
-			return of.refuse(InvalidGroups, "another group has the same name")
-		}
-		seen.Insert(g.Name)
 		switch err, other := checkName(of.BaseName), bases[of.BaseName]; {
-		case s.isEnding() || g.Slots != nil:
+		case s.isEnding(): // names that are refused must not keep the children of an owner that was deleted because of them
+			of.BaseName = ""
+		case g.Name == "":
+			return s.refuse(InvalidGroups, "groups[%d] has no name", i)
+		case seen.Has(g.Name):
+			return of.refuse(InvalidGroups, "another group has the same name")
+		case g.Slots != nil:
 		case err != nil:
 			return of.refuse(InvalidGroups, "base name %q: %w", of.BaseName, err)
 		case len(of.BaseName) > maxBase:
@@ -310,6 +325,7 @@ func (s *Spec[T]) checkGroups() error {
 			return of.failure("facts.names is nil, and slots is nil: nothing would tell the group of a creation without an answer")
 		}
 		bases[of.BaseName] = g.Name
+		seen.Insert(g.Name)
 		if err := of.checkScale(); err != nil {
 			return err
 		}

@@ -276,6 +276,23 @@ func TestGroups(t *testing.T) {
 		assert.Len(t, p.Scale.Delete, 3, "the group that is paused is drained too, and MaxDeletions holds")
 		assert.Equal(t, int32(0), spec.Wanted())
 	})
+	t.Run("an owner whose groups are refused is drained", func(t *testing.T) {
+		t.Parallel()
+		gone := replicaSet(0)
+		gone.DeletionTimestamp, gone.Finalizers = &metav1.Time{Time: podtest.Now}, []string{"example.com/drain"}
+		spec := groupsOf(gone, group("A B", 1), group("head", 1), group("head", 2), group("", 1), replicas.Group[guest]{Name: "worker", Slots: replicas.Ordinals("web-head")})
+		spec.Finalizer = "example.com/drain"
+		p := plan(t, spec, head, worker, stray, inGroup(guestOf(owner, "web-a"), "A B"))
+		assert.Len(t, p.Scale.Delete, 4)
+	})
+	t.Run("a blocked owner without groups says so", func(t *testing.T) {
+		t.Parallel()
+		spec := groupsOf(owner)
+		spec.Paused = true
+		assert.Equal(t, replicas.Paused, plan(t, spec, stray).Blocked.Reason)
+		spec.Owner = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: owner.UID, DeletionTimestamp: &metav1.Time{Time: podtest.Now}}}
+		assert.Equal(t, replicas.OwnerDeleted, plan(t, spec).Blocked.Reason)
+	})
 	t.Run("a paused group waits alone", func(t *testing.T) {
 		t.Parallel()
 		spec := groupsOf(owner, group("head", 2), group("worker", 3))
@@ -344,6 +361,7 @@ func TestRefusedGroups(t *testing.T) {
 		`group "b": slot "x-0" is one of group "a" too`: func(s *replicas.Spec[guest]) {
 			s.Groups[0].Slots, s.Groups[1].Slots = replicas.Ordinals("x"), replicas.Ordinals("x")
 		},
+		`group "a": slot "web-b-0" begins with the base name of group "b"`: func(s *replicas.Spec[guest]) { s.Groups[0].Slots = replicas.Ordinals("web-b") },
 	} {
 		spec := groupsOf(owner, group("a", 1), group("b", 1))
 		change(&spec)

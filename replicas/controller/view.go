@@ -406,11 +406,11 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return is
 }
 
-// wantedSlots returns the names of the wanted slots that have a child or are on hold. If there are more
-// than replicas.MaxSlots slots, wantedSlots returns no names, because the spec is refused later.
+// wantedSlots returns the names of the wanted slots that have a child or are on hold, without those of a group that has
+// more than replicas.MaxSlots, because such a spec is refused later.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
-	if !p.hasNamedSlots() || p.Desired > replicas.MaxSlots {
+	if !p.hasNamedSlots() {
 		return wanted
 	}
 	known := sets.New[string]()
@@ -425,7 +425,10 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 		}
 	}
 	for _, g := range p.groups {
-		for i := 0; g.Slots != nil && i < int(g.Replicas) && len(wanted) < len(known); i++ {
+		if g.Slots == nil || g.Replicas > replicas.MaxSlots {
+			continue
+		}
+		for i := 0; i < int(g.Replicas) && len(wanted) < len(known); i++ {
 			if name := g.Slots(i); known.Has(name) {
 				wanted.Insert(name)
 			}
