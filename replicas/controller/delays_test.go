@@ -122,16 +122,22 @@ func TestStatusDelay(t *testing.T) {
 		spec   func(spec *replicas.PodSpec)
 		want   []string
 	}{
-		"a pod that is no longer ready waits":        {change: podtest.NotReady, want: later},
-		"an annotation waits":                        {change: func(p *corev1.Pod) { p.Annotations = web }, want: later},
-		"a label does not":                           {change: func(p *corev1.Pod) { p.Labels["tier"] = "front" }, want: now},
-		"a pod that has finished does not":           {change: podtest.Phase(corev1.PodFailed), want: now},
-		"a pod that is being deleted does not":       {change: podtest.Deleting, want: now},
-		"a pod that was released does not":           {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: now},
-		"a pod that must go now does not":            {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustGo = isNotReady }, now},
-		"a pod that need not stay any more does not": {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
-		"nothing does if deletions are limited":      {podtest.NotReady, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) }, now},
-		"what makes a pod a replica is for Active":   {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"a pod that is no longer ready waits":              {change: podtest.NotReady, want: later},
+		"an annotation waits":                              {change: func(p *corev1.Pod) { p.Annotations = web }, want: later},
+		"a label does not":                                 {change: func(p *corev1.Pod) { p.Labels["tier"] = "front" }, want: now},
+		"a pod that has finished does not":                 {change: podtest.Phase(corev1.PodFailed), want: now},
+		"a pod that is being deleted does not":             {change: podtest.Deleting, want: now},
+		"a pod that was released does not":                 {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: now},
+		"a pod that must go now does not":                  {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustGo = isNotReady }, now},
+		"a pod that need not stay any more does not":       {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"nothing does if deletions are limited":            {podtest.NotReady, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) }, now},
+		"what makes a pod a replica is for Active":         {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"nothing does if deletions of a group are limited": {podtest.NotReady, func(s *replicas.PodSpec) { groupsTo(s, []string{"gpu=1", "cpu=1,deletions=0"}) }, now},
+		"a pod of a group waits":                           {podtest.NotReady, func(s *replicas.PodSpec) { groupsTo(s, []string{"gpu=1"}) }, later},
+		"a pod that an annotation puts into another group does not": {func(p *corev1.Pod) { p.Annotations = map[string]string{"group": "cpu"} }, func(s *replicas.PodSpec) {
+			groupsTo(s, []string{"gpu=1"})
+			s.GroupOf = func(p *corev1.Pod) string { return p.Annotations["group"] }
+		}, now},
 		"M6 a pod that becomes ready waits, with a check": {
 			change: func(p *corev1.Pod) { p.Annotations = web },
 			spec: func(s *replicas.PodSpec) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,13 +23,116 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/status"
 )
 
 // Two operators whose owners have groups of children, played with the accidents of recipes_test.go: KubeRay's RayCluster
 // and a shard of vitess. The third, JobSet, is in inplace_test.go.
+
+// podIn returns a pod of a group.
+func podIn(r *podRig, group, name string, options ...podtest.Option) *corev1.Pod {
+	p := podtest.Pod("web-"+name, append([]podtest.Option{owned(r.owner), version("7")}, options...)...)
+	p.Labels = labels.Merge(p.Labels, labels.Set{"group": group})
+	return p
+}
+
+// inGroups returns a rig with these groups, whose pods are changed while they have the annotation "older", and are asked
+// to leave by the annotation "leave" if they are in the group "slow".
+func inGroups(groups *[]string) *podRig {
+	r := newRig(0)
+	r.version, r.childrenVersion = "9", "8"
+	withSpec(r, func(s *replicas.PodSpec) {
+		groupsTo(s, *groups)
+		listed := map[string]*string{}
+		for _, g := range s.Groups {
+			listed[g.Name] = &g.Name
+		}
+		s.Update = func(p *corev1.Pod) (c replicas.Change[*corev1.Pod]) {
+			_ = *listed[groupOfPod(p)] // the template of the group
+			if p.Annotations["older"] != "" {
+				c.To, c.Free, c.OrReplace = clone(p), true, true
+				delete(c.To.Annotations, "older")
+			}
+			return c
+		}
+		s.Retire = func(p *corev1.Pod, leaves bool) (c replicas.Change[*corev1.Pod]) {
+			if leaves && groupOfPod(p) == "slow" {
+				c.To = clone(p)
+				setAnnotation(c.To, "leave", "yes")
+			}
+			return c
+		}
+		s.Rules.Leaving = func(p *corev1.Pod) bool { return isGoing(p) || p.Annotations["leave"] != "" }
+	})
+	r.patched = func(p *corev1.Pod) {
+		if groupOfPod(p) == "slow" {
+			setAnnotation(p, "leave", "yes")
+		}
+		delete(p.Annotations, "older")
+	}
+	return r
+}
+
+func older(p *corev1.Pod) { setAnnotation(p, "older", "yes") }
+
+// The numbers of each group include what the pass did, as those of the owner do.
+func TestTheOutcomeOfGroups(t *testing.T) {
+	t.Parallel()
+	groups := []string{"gpu=3", "cpu=1", "slow=1", "none=0"}
+	r := inGroups(&groups)
+	pods := []*corev1.Pod{
+		podIn(r, "gpu", "gpu-1", older), podIn(r, "gpu", "gpu-2", podtest.NotReady, podtest.Deleting),
+		podIn(r, "cpu", "cpu-1"), podIn(r, "cpu", "cpu-2"), podIn(r, "cpu", "cpu-3", podtest.NotReady),
+		podIn(r, "slow", "slow-1"), podIn(r, "slow", "slow-2"), podIn(r, "gone", "gone-1"), podIn(r, "", "x"),
+	}
+	pass, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	counts := func(replicas, ready, terminating int32) status.Counts {
+		return status.Counts{Replicas: replicas, FullyLabeled: replicas, Ready: ready, Available: ready, Terminating: terminating}
+	}
+	assert.Equal(t, []controller.GroupOutcome{
+		{Name: "gpu", Desired: 3, Updated: 1, Counts: counts(3, 1, 1)},
+		{Name: "cpu", Desired: 1, Updated: 3, Counts: counts(1, 1, 2)},
+		{Name: "slow", Desired: 1, Updated: 2, Counts: counts(1, 1, 1)},
+		{Name: "none"},
+	}, pass.Groups)
+	assert.Equal(t, counts(6, 4, 5), pass.Counts, "also of the group that is gone, and of none")
+	assert.EqualValues(t, 5, pass.Desired)
+	assert.EqualValues(t, 8, pass.Updated)
+
+	gone := inGroups(&groups)
+	gone.owner.DeletionTimestamp, gone.owner.Finalizers = &metav1.Time{Time: r.now}, []string{"example.com/drain"}
+	withSpec(gone, func(s *replicas.PodSpec) { s.Finalizer = "example.com/drain" })
+	pass, err = gone.pass(t, 0, pods...)
+	require.NoError(t, err)
+	for _, g := range pass.Groups {
+		assert.Zero(t, g.Desired, g.Name)
+		assert.Zero(t, g.Counts.Replicas, g.Name)
+	}
+	assert.Len(t, pass.Groups, 4)
+}
+
+// The change of a pod was refused, so it must go. Then its group was removed, and nobody can say any more what the pod
+// should be.
+func TestARefusedChangeInAGroupThatIsRemoved(t *testing.T) {
+	t.Parallel()
+	groups := []string{"gpu=1", "cpu=1"}
+	r := inGroups(&groups)
+	r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
+	pods := []*corev1.Pod{podIn(r, "gpu", "gpu-1", older), podIn(r, "cpu", "cpu-1")}
+	pass, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	require.True(t, apierrors.IsInvalid(pass.Calls[1].Err), "%v", pass.Calls)
+	groups = []string{"cpu=1"} // the groups are those of another object, so the owner has no new generation
+	pass, err = r.pass(t, 1, pods...)
+	require.NoError(t, err)
+	require.Len(t, pass.Deleted, 1)
+	assert.Equal(t, "web-gpu-1", pass.Deleted[0].Name)
+}
 
 // groupRules judge each group of an owner alone, by what the server has.
 type groupRules[O replicastest.Object[O]] struct {

@@ -406,7 +406,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if p.spec.Template != nil {
 		template = p.spec.Template.Labels
 	}
-	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // in the usual case, read the conditions only once
+	if is := p.spec.Rules; is.Active == nil && is.Leaving == nil && is.Ready == nil && is.NoneEnds() { // in the usual case, read the conditions only once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
 	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
