@@ -132,3 +132,35 @@ func ExampleSpec_slotOf() {
 	// [queue-0-x7k2p] <nil>
 	// delete 1: default/queue-0-aaaaa (must go); 1 kept while others are missing or unavailable <nil>
 }
+
+// A cluster has a head and two groups of workers. Its spec names a worker to delete, and suspends the group cpu, which
+// then wants none. The group big grows in the same plan, and each new child knows its group.
+func ExampleGroup() {
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ray", UID: "7c03"}}
+	kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	group := func(name string, n int32) replicas.Group[*corev1.Pod] {
+		return replicas.Group[*corev1.Pod]{Name: name, Replicas: n, New: func(string) (*corev1.Pod, error) {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"cluster": "ray", "group": name}}}, nil
+		}}
+	}
+	var pods []*corev1.Pod
+	for _, name := range []string{"head-x7k2p", "gpu-4fzt8", "gpu-c9wqd", "cpu-lm52v"} {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "ray-" + name, UID: types.UID("uid-of-" + name),
+			Labels:          map[string]string{"cluster": "ray", "group": name[:len(name)-len("-x7k2p")]},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
+		}})
+	}
+	plan, err := replicas.Manage(pods, replicas.PodSpec{
+		Owner: owner, Kind: kind, Selector: labels.SelectorFromSet(labels.Set{"cluster": "ray"}),
+		GroupOf: func(p *corev1.Pod) string { return p.Labels["group"] },
+		Groups:  []replicas.Group[*corev1.Pod]{group("head", 1), group("gpu", 1), group("cpu", 0), group("big", 1)},
+		Rules:   replicas.Rules[*corev1.Pod]{MustGo: func(p *corev1.Pod) bool { return p.Name == "ray-gpu-c9wqd" }},
+		Facts:   replicas.Facts[*corev1.Pod]{Now: time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC), Names: func(prefix string) string { return prefix + "bbbbb" }},
+	})
+	fmt.Println(plan, err)
+	fmt.Println(plan.Scale.Names[0], "is of group", plan.Scale.Group(0))
+	// Output:
+	// create 1; delete 2: default/ray-gpu-c9wqd (must go), default/ray-cpu-lm52v (all go) <nil>
+	// ray-big-bbbbb is of group big
+}
