@@ -274,7 +274,7 @@ func (p *pass[O, C]) tellFailed(err error) {
 // concludePart counts the failures in one place, and decides whether further creations there are held.
 func (c *creations[O, C]) concludePart(part *part[C]) {
 	var errs []error
-	at, run := part.place.String(), part.result
+	at, run := part.String(), part.result
 	for _, f := range run.Failed {
 		e := part.each[f.Index]
 		if e.made { // its answer was lost

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -417,7 +418,7 @@ func TestVerticesInStories(t *testing.T) {
 				}
 				is := inSlots()
 				for i := range *owner.Spec.Replicas {
-					if n := is[fmt.Sprint(i)]; n != 1 {
+					if n := is[strconv.Itoa(int(i))]; n != 1 {
 						return fmt.Errorf("slot %d has %d", i, n)
 					}
 				}
