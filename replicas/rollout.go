@@ -133,8 +133,9 @@ type rolling[T metav1.Object] struct {
 //
 // So a plan never lowers the number of available children below R - U. It never raises the number
 // of all children above R + S. A plan creates no child that a later plan of the rollout would
-// delete. If the Spec has Slots, MaxSurge is always 0. If a plan with Slots may not delete any
-// child, the plan may fill one empty slot, even if the owner then has more than R children.
+// delete. With Slots and no SlotOf, MaxSurge is always 0. If such a plan may not delete any
+// child, it may fill one empty slot, even if the owner then has more than R children. With SlotOf,
+// lotsOf sets the limit for create.
 //
 // In the limit for create, the numbers new and all include children whose deletion is in flight. In
 // the limits for delete, no number includes children whose deletion is in flight. If Rules.Active
@@ -168,17 +169,16 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	r.Delete = fromOld + fromNew + len(filter(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
 	r.kept = old + roll.surplus - fromOld - fromNew
 	r.roll = roll
-	if s.Slots != nil && r.lots == nil {
+	if r.lots != nil { // each slot tells what it needs
+		return r
+	}
+	if s.Slots != nil {
 		if r.places = min(r.places, max(wanted-len(active), one(r.Delete == 0))); r.places < r.Create {
 			r.Create = r.places
 		}
 		return r
 	}
-	places := max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
-	if r.lots != nil {
-		places = min(places, r.places)
-	}
-	r.places = places
+	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
 	r.places -= min(r.places, len(s.Facts.Undecided)+r.returning)
 	r.Create = r.places
 	r.missing = wanted - (len(staying) - r.must) - len(s.Facts.Undecided) - len(r.creating)

@@ -121,10 +121,7 @@ func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T])
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
 	if r.lots = wanted.lots; r.lots != nil {
-		r.places = int(s.Replicas) - r.lots.occupied
-		if _, surge, _ := s.rollout(); s.rolls() { // children that are leaving elsewhere count, too
-			r.places = min(r.places, max(int(s.Replicas)+surge-len(active), 0))
-		}
+		r.places = r.lots.places
 	} else if s.Slots != nil {
 		r.places = wanted.missing
 	} else if len(s.Facts.CreationsInFlight) > 0 {
@@ -196,7 +193,7 @@ func (r *Room[T]) mustGo(c T) bool {
 	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
 }
 
-func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules.MustStay(c) }
+func (r *Room[T]) mustStay(c T) bool { return r.rules.mustStay(c) }
 
 // isOut reports whether a child is outside the wanted slots. Without slots, isOut returns true for
 // every child.

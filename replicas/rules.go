@@ -171,6 +171,8 @@ func (r *Rules[T]) isLeaving(child T) bool {
 	return isDeleted(child) || r.Leaving != nil && r.Leaving(child)
 }
 
+func (r *Rules[T]) mustStay(child T) bool { return r.MustStay != nil && r.MustStay(child) }
+
 // rulesOfPods returns the default rules for pods, or nil if the children are not pods.
 func rulesOfPods[T metav1.Object]() *Rules[T] {
 	rules, _ := any(&podRules).(*Rules[T])

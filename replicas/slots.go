@@ -152,7 +152,7 @@ func (s *Spec[T]) fitSlots(owned, marked []T, wanted *slots[T]) (counted, double
 	}
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
 	if s.SlotOf != nil {
-		wanted.lots = s.lotsOf(owned, marked, wanted, s.keepers(owned, wanted))
+		wanted.lots = s.lotsOf(owned, marked, wanted)
 		counted, isOut = owned, wanted.lots.isOut
 	} else {
 		counted, doubled = onePerSlot(owned, *wanted)
@@ -249,19 +249,20 @@ func highestSlot[T metav1.Object](isOut func(T) bool, slotOf func(T) string) pod
 
 // lots is what SlotOf tells of the wanted slots.
 type lots[T metav1.Object] struct {
-	slotOf   func(T) string
-	mustGo   func(T) bool        // the author's rule
-	keepers  sets.Set[types.UID] // one child in each wanted slot that has any
-	vacant   []string            // the slots to fill, those with a creation in flight first
-	sent     map[string]string   // a creation in flight of each vacant slot that has one
-	open     sets.Set[string]    // the slots to which a marked child may come back
-	occupied int                 // the number of wanted slots that are not vacant
+	slotOf  func(T) string
+	mustGo  func(T) bool        // the author's rule, except for those that must stay
+	keepers sets.Set[types.UID] // one child in each wanted slot that has any
+	vacant  []string            // the slots to fill, those with a creation in flight first
+	sent    map[string]string   // a creation in flight of each vacant slot that has one
+	open    sets.Set[string]    // the slots to which a marked child may come back
+	back    sets.Set[string]    // the slots of the recalls in flight
+	places  int                 // how many of the vacant slots may be filled
 }
 
 func (l *lots[T]) isOut(c T) bool { return !l.keepers.Has(object.ID(c)) }
 
 // keepers chooses the child that each wanted slot keeps.
-func (s *Spec[T]) keepers(owned []T, wanted *slots[T]) sets.Set[types.UID] {
+func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets.Set[types.UID] {
 	keepers, bySlot := sets.New[types.UID](), map[string][]T{}
 	for _, c := range owned {
 		if slot := s.SlotOf(c); wanted.held.Has(slot) {
@@ -270,10 +271,11 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T]) sets.Set[types.UID] {
 	}
 	gone := sets.New(s.Facts.DeletionsInFlight...)
 	for _, children := range bySlot {
-		// A deletion without an answer may have taken effect, so another child is the better keeper.
 		for _, isBetter := range []func(T) bool{
 			func(c T) bool { return !s.Rules.isLeaving(c) },
-			func(c T) bool { return s.Rules.MustGo == nil || !s.Rules.MustGo(c) },
+			func(c T) bool { return !mustGo(c) },
+			s.Rules.mustStay, // the other one can go
+			// A deletion without an answer may have taken effect, so another child is the better keeper.
 			func(c T) bool { return !gone.Has(object.ID(c)) },
 		} {
 			if better := filter(children, isBetter); len(better) > 0 {
@@ -281,7 +283,9 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T]) sets.Set[types.UID] {
 			}
 		}
 		if len(children) > 1 {
-			order := podrank.Select(children, len(children), s.ranking(owned))
+			ranking := s.ranking(owned)
+			ranking.MustStay = nil // all of them must stay, or none
+			order := podrank.Select(children, len(children), ranking)
 			children = []T{order[len(order)-1].Object}
 		}
 		keepers.Insert(object.ID(children[0]))
@@ -291,18 +295,26 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T]) sets.Set[types.UID] {
 
 // lotsOf finds out which slots are to be filled. A slot is vacant if it has no active child. Under the limits of a rollout,
 // a child that must go does not count, so that its successor can come before it goes.
-func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T], keepers sets.Set[types.UID]) *lots[T] {
-	l := &lots[T]{slotOf: s.SlotOf, mustGo: s.Rules.MustGo, keepers: keepers, sent: map[string]string{}, open: sets.New[string]()}
-	old := func(c T) bool { return l.isOut(c) || l.mustGo != nil && l.mustGo(c) }
+func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
+	rules := s.Rules // fitSlots changes those of the Spec
+	mustGo := func(c T) bool { return rules.MustGo != nil && rules.MustGo(c) && !rules.mustStay(c) }
+	l := &lots[T]{
+		slotOf: s.SlotOf, mustGo: mustGo, keepers: s.keepers(owned, wanted, mustGo),
+		sent: map[string]string{}, open: sets.New[string](), back: sets.New[string](),
+	}
 	occupied, staying, used := sets.New[string](), sets.New[string](), sets.New[string]()
+	all := len(owned) + len(s.Facts.Undecided)
 	for _, c := range owned {
-		slot := s.SlotOf(c)
-		if used.Insert(slot); !s.rolls() || !old(c) || s.Rules.isLeaving(c) { // one that leaves and is active is replaced when it is gone
+		slot, leaves, stays := s.SlotOf(c), s.Rules.isLeaving(c), s.Rules.mustStay(c)
+		old := s.rolls() && (l.isOut(c) && !stays || mustGo(c))
+		if used.Insert(slot); !old || leaves { // one that leaves and is active is replaced when it is gone
 			occupied.Insert(slot)
 		}
-		if !old(c) && !s.Rules.isLeaving(c) {
-			staying.Insert(s.SlotOf(c))
+		if !old && !leaves {
+			staying.Insert(slot)
 		}
+		// The number of web-7 was lowered, and web-7 must stay for an hour. Nothing else would fill web-0 for so long.
+		all -= one(stays && !leaves && l.isOut(c))
 	}
 	for _, c := range s.Facts.Undecided {
 		occupied.Insert(s.SlotOf(c))
@@ -312,6 +324,8 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T], keepers sets.Set[t
 	for _, c := range marked {
 		if recalled.Has(object.ID(c)) { // it may have been taken back
 			occupied.Insert(s.SlotOf(c))
+			l.back.Insert(s.SlotOf(c))
+			all += one(s.Rules.Active == nil || !s.Rules.Active(c))
 		}
 	}
 	for _, name := range s.Facts.CreationsInFlight {
@@ -321,16 +335,20 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T], keepers sets.Set[t
 			l.sent[slot] = name
 		}
 	}
+	l.places = int(s.Replicas)
 	for _, slot := range wanted.order {
 		switch {
 		case occupied.Has(slot):
-			l.occupied++
+			l.places--
 		case l.sent[slot] == "":
 			l.vacant = append(l.vacant, slot)
 		}
 		if !staying.Has(slot) {
 			l.open.Insert(slot)
 		}
+	}
+	if _, surge, _ := s.rollout(); s.rolls() { // children that are leaving elsewhere count, too
+		l.places = min(l.places, max(int(s.Replicas)+surge-all, 0))
 	}
 	slices.SortStableFunc(l.vacant, func(a, b string) int { return one(used.Has(a)) - one(used.Has(b)) }) // an empty slot before an overlap
 	sent := filter(wanted.order, func(slot string) bool { return l.sent[slot] != "" })
@@ -342,11 +360,11 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T], keepers sets.Set[t
 func (l *lots[T]) clampRecalls(r *Room[T], changes []Change[T]) (recalls []Change[T], places int) {
 	open := l.open.Clone()
 	recalls = filter(changes, func(c Change[T]) bool {
-		slot := l.slotOf(c.Object)
-		if !c.Recall || !open.Has(slot) || l.mustGo != nil && l.mustGo(c.Object) {
+		slot, again := l.slotOf(c.Object), r.recalling.Has(object.ID(c.Object))
+		if !c.Recall || !open.Has(slot) || !again && l.back.Has(slot) || l.mustGo(c.Object) {
 			return false
 		}
-		if !r.isActive(c.Object) && !r.recalling.Has(object.ID(c.Object)) {
+		if !again && !r.isActive(c.Object) {
 			if places >= r.places {
 				return false
 			}

@@ -445,6 +445,38 @@ func TestSlotOf(t *testing.T) {
 		assert.Equal(t, "create 1 web-1-n1", scale(t, lotted(owner, 2), inSlot(owner, "web-0-a"), inSlot(owner, "web-1-a", "leave", "drained")))
 		assert.Equal(t, "change 1: default/web-1-a (recalled)", scale(t, lotted(owner, 2), inSlot(owner, "web-0-a"), inSlot(owner, "web-1-a", "leave")))
 	})
+	t.Run("a child that must stay keeps its slot, and takes no other", func(t *testing.T) {
+		t.Parallel()
+		spec := lotted(owner, 1)
+		spec.Rules.MustStay = bears("stay")
+		assert.Equal(t, "nothing to do; 1 surplus kept by MustStay", scale(t, spec, inSlot(owner, "web-0-a", "stay"), inSlot(owner, "web-0-b", "stay")))
+		assert.Contains(t, scale(t, spec, inSlot(owner, "web-0-a", "stay"), inSlot(owner, "web-0-b")), "delete 1: default/web-0-b")
+		spec.MaxUnavailable, spec.MaxSurge = &one, &one
+		assert.Equal(t, "nothing to do", scale(t, spec, inSlot(owner, "web-0-a", "stay", "old")))
+		spec.MaxSurge = nil
+		assert.Equal(t, "create 1 web-0-n1", scale(t, spec, inSlot(owner, "web-7-a", "stay")))
+	})
+	t.Run("a recall without an answer holds its slot, and a place", func(t *testing.T) {
+		t.Parallel()
+		spec := lotted(owner, 2)
+		spec.Facts.UpdatesInFlight = []types.UID{"uid-web-1-a"}
+		left := inSlot(owner, "web-1-a", "leave", "drained")
+		assert.Equal(t, "nothing to do", scale(t, spec, inSlot(owner, "web-0-a"), left, inSlot(owner, "web-1-b", "leave")))
+		spec.MaxUnavailable = &one
+		assert.NotContains(t, scale(t, spec, inSlot(owner, "web-0-a", "old"), left), "create", "web-1-a may be the second of two")
+	})
+	t.Run("an orphan that is undecided holds its slot, and a place", func(t *testing.T) {
+		t.Parallel()
+		spec := lotted(owner, 2)
+		spec.MaxUnavailable, spec.Facts.Undecided = &one, []guest{inSlot(owner, "web-1-a")}
+		assert.NotContains(t, scale(t, spec, inSlot(owner, "web-0-a", "old")), "create")
+	})
+	t.Run("without limits, none is taken back beside one that is replaced", func(t *testing.T) {
+		t.Parallel()
+		spec, none := lotted(owner, 1), 0
+		spec.Rules.Active, spec.MaxDeletions = func(guest) bool { return true }, &none
+		assert.Equal(t, "nothing to do; 1 more later", scale(t, spec, inSlot(owner, "web-0-a", "old"), inSlot(owner, "web-0-b", "leave")))
+	})
 	t.Run("what cannot be used is refused", func(t *testing.T) {
 		t.Parallel()
 		for why, change := range map[string]func(*replicas.Spec[guest]){
@@ -497,6 +529,7 @@ func (w slotWorld) must(t *testing.T, is bool, format string, args ...any) {
 func newSlotWorld(seed uint64) slotWorld {
 	random, owner := rand.New(rand.NewPCG(seed, 1)), replicaSet(3)
 	w := slotWorld{spec: lotted(owner, random.IntN(5))}
+	w.spec.Rules.MustStay = bears("stay")
 	if w.keeps = random.IntN(2) == 0; w.keeps {
 		w.spec.Rules.Active = func(guest) bool { return true }
 	}
@@ -511,7 +544,7 @@ func newSlotWorld(seed uint64) slotWorld {
 	w.spec.BurstReplicas = 1 + random.IntN(4)
 	for i := range random.IntN(8) {
 		m := inSlot(owner, fmt.Sprintf("web-%d-a%d", random.IntN(6), i))
-		for _, flag := range []string{"leave", "old", "unready", "drained"} {
+		for _, flag := range []string{"leave", "old", "unready", "drained", "stay"} {
 			if random.IntN(4) == 0 {
 				m.Annotations[flag] = "yes"
 			}
@@ -524,6 +557,9 @@ func newSlotWorld(seed uint64) slotWorld {
 			w.spec.Facts.DeletionsInFlight = append(w.spec.Facts.DeletionsInFlight, m.UID)
 		}
 		w.members = append(w.members, m)
+	}
+	for i := range max(random.IntN(6)-3, 0) {
+		w.spec.Facts.Undecided = append(w.spec.Facts.Undecided, inSlot(owner, fmt.Sprintf("web-%d-o%d", random.IntN(4), i)))
 	}
 	for i := range random.IntN(3) {
 		w.spec.Facts.CreationsInFlight = append(w.spec.Facts.CreationsInFlight, fmt.Sprintf("web-%d-f%d", random.IntN(6), i))
@@ -540,6 +576,21 @@ func (w slotWorld) isWanted(slot string) bool {
 	return false
 }
 
+// isOld reports whether a child must go, and does.
+func isOld(m guest) bool { return bears("old")(m) && !bears("stay")(m) }
+
+// isStuck reports whether a child must stay beside the one of its slot, or beside all wanted slots.
+func (w slotWorld) isStuck(m guest) bool {
+	slot := w.spec.SlotOf(m)
+	return bears("stay")(m) && !bears("leave")(m) && (!w.isWanted(slot) || slices.ContainsFunc(w.members, func(o guest) bool {
+		return o.UID != m.UID && w.spec.SlotOf(o) == slot && !bears("leave")(o) && bears("stay")(o) && o.UID < m.UID
+	}))
+}
+
+func (w slotWorld) hasUndecided(slot string) bool {
+	return slices.ContainsFunc(w.spec.Facts.Undecided, func(m guest) bool { return w.spec.SlotOf(m) == slot })
+}
+
 // check checks a plan against what is true of each slot.
 func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 	t.Helper()
@@ -547,11 +598,15 @@ func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 		return slices.ContainsFunc(w.spec.Facts.CreationsInFlight, func(name string) bool { return replicas.SlotIn(name) == slot })
 	}
 	filled := map[string]bool{}
-	all, fresh, available := 0, 0, 0
+	all, fresh, available := len(w.spec.Facts.Undecided), 0, 0
 	for _, m := range w.members {
 		leaves := bears("leave")(m)
-		if w.keeps || !leaves {
+		back := slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
+		if w.keeps || !leaves || back {
 			all++
+		}
+		if w.isStuck(m) {
+			all--
 		}
 		if !leaves && !bears("unready")(m) && !slices.Contains(w.spec.Facts.DeletionsInFlight, m.UID) {
 			available++
@@ -560,38 +615,48 @@ func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 	for i := range int(w.spec.Replicas) {
 		slot := w.spec.Slots(i)
 		isUp := func(m guest) bool {
-			return w.spec.SlotOf(m) == slot && !bears("old")(m) && (w.keeps || !bears("leave")(m))
+			return w.spec.SlotOf(m) == slot && !isOld(m) && (w.keeps || !bears("leave")(m))
 		}
 		if slices.ContainsFunc(w.members, isUp) {
 			fresh++
 		}
 	}
+	created := 0
 	for _, c := range plan.Update {
 		slot := w.spec.SlotOf(c.Object)
+		again := slices.Contains(w.spec.Facts.UpdatesInFlight, c.Object.UID)
+		w.must(t, again || !slices.ContainsFunc(w.members, func(m guest) bool {
+			return w.spec.SlotOf(m) == slot && slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
+		}), "%s may come back beside another one", c.Object.Name)
+		if !w.keeps && !again {
+			created++
+		}
 		w.must(t, c.Recall && w.isWanted(slot) && !filled[slot] && !inFlight(slot), "recall of %s", c.Object.Name)
-		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool { return w.spec.SlotOf(m) == slot && !bears("old")(m) && !bears("leave")(m) }), "%s has a child that stays", slot)
+		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool {
+			return w.spec.SlotOf(m) == slot && !(w.limited && isOld(m)) && !bears("leave")(m)
+		}), "%s has a child that stays", slot)
+		w.must(t, !w.hasUndecided(slot), "%s has an orphan", slot)
 		filled[slot] = true
 	}
-	created := 0
 	for _, name := range plan.Names {
 		slot, again := replicas.SlotIn(name), slices.Contains(w.spec.Facts.CreationsInFlight, name)
+		w.must(t, !w.hasUndecided(slot), "%s has an orphan", slot)
 		w.must(t, w.isWanted(slot) && !filled[slot] && (again || !inFlight(slot)), "creation of %s", name)
 		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool {
 			counts := w.keeps || !bears("leave")(m)
 			comesBack := slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
-			return w.spec.SlotOf(m) == slot && (counts && (!w.limited || !bears("old")(m)) || comesBack)
+			return w.spec.SlotOf(m) == slot && (counts && (!w.limited || !isOld(m)) || comesBack)
 		}), "%s is not vacant for %s", slot, name)
 		filled[slot] = true
 		created++
 	}
 	if w.limited && created > 0 {
-		w.must(t, created <= min(int(w.spec.Replicas)-fresh, int(w.spec.Replicas)+w.s-all), "more than surge allows")
+		w.must(t, created <= int(w.spec.Replicas)-fresh && created <= int(w.spec.Replicas)+w.s-all, "more than surge allows")
 	}
 	gone := 0
-	bySlot := map[string]int{}
 	for _, v := range plan.Delete {
 		slot := w.spec.SlotOf(v.Object)
-		bySlot[slot]++
+		w.must(t, !bears("stay")(v.Object), "%s must stay", v.Object.Name)
 		if !bears("unready")(v.Object) && !slices.Contains(w.spec.Facts.DeletionsInFlight, v.Object.UID) {
 			gone++
 		}
@@ -599,7 +664,7 @@ func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 			continue
 		}
 		w.must(t, slices.ContainsFunc(w.members, func(m guest) bool {
-			return m.UID != v.Object.UID && w.spec.SlotOf(m) == slot && !bears("old")(m) && !bears("leave")(m) &&
+			return m.UID != v.Object.UID && w.spec.SlotOf(m) == slot && !isOld(m) && !bears("leave")(m) &&
 				!slices.ContainsFunc(plan.Delete, func(o replicas.Deletion[guest]) bool { return o.Object.UID == m.UID })
 		}), "%s has no other child than %s", slot, v.Object.Name)
 	}
@@ -627,6 +692,9 @@ func (w *slotWorld) carryOut(t *testing.T, plan replicas.Scale[guest], random *r
 			m.Annotations["drained"] = "yes"
 		}
 		delete(m.Annotations, "unready")
+		if random.IntN(4) == 0 {
+			delete(m.Annotations, "stay")
+		}
 		left = append(left, m)
 	}
 	for _, name := range slices.Concat(plan.Names, w.spec.Facts.CreationsInFlight) {
@@ -639,6 +707,12 @@ func (w *slotWorld) carryOut(t *testing.T, plan replicas.Scale[guest], random *r
 		left = append(left, m)
 	}
 	w.members = left
+	for _, m := range w.spec.Facts.Undecided {
+		if random.IntN(2) == 0 {
+			w.members = append(w.members, m)
+		}
+	}
+	w.spec.Facts.Undecided = nil
 	w.spec.Facts.CreationsInFlight, w.spec.Facts.DeletionsInFlight, w.spec.Facts.UpdatesInFlight = nil, nil, nil
 }
 
@@ -657,8 +731,13 @@ func TestSlotOfInRandomWorlds(t *testing.T) {
 			require.Equal(t, show(plan), show(room.Clamp(plan)), "seed %d, round %d", seed, round)
 			w.seed, w.round = seed, round
 			w.check(t, plan)
-			isQuiet := !slices.ContainsFunc(w.members, func(m guest) bool { return bears("unready")(m) || bears("leave")(m) })
-			if plan.IsZero() && isQuiet && len(w.spec.Facts.CreationsInFlight)+len(w.spec.Facts.DeletionsInFlight) == 0 {
+			less := plan // the caller leaves some of it out
+			less.Update = kept(less.Update, func(replicas.Change[guest]) bool { return random.IntN(3) > 0 })
+			less.Names = kept(less.Names, func(string) bool { return random.IntN(3) > 0 })
+			less.Delete = kept(less.Delete, func(replicas.Deletion[guest]) bool { return random.IntN(3) > 0 })
+			w.check(t, room.Clamp(less))
+			isQuiet := !slices.ContainsFunc(w.members, func(m guest) bool { return bears("unready")(m) || bears("leave")(m) || bears("stay")(m) })
+			if plan.IsZero() && isQuiet && len(w.spec.Facts.CreationsInFlight)+len(w.spec.Facts.DeletionsInFlight)+len(w.spec.Facts.Undecided) == 0 {
 				break
 			}
 			w.carryOut(t, plan, random, round)
@@ -681,7 +760,7 @@ func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
 		}
 		w.spec.BurstReplicas = 0
 		byName, taken := w.spec, map[string]bool{}
-		byName.SlotOf, byName.Facts.CreationsInFlight = nil, nil
+		byName.SlotOf, byName.Facts.CreationsInFlight, byName.Facts.Undecided = nil, nil, nil
 		var members, named []guest
 		for _, m := range w.members {
 			slot := w.spec.SlotOf(m)
@@ -693,6 +772,12 @@ func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
 			m = m.DeepCopy()
 			m.Name = slot
 			named = append(named, m)
+		}
+		w.spec.Facts.Undecided = kept(w.spec.Facts.Undecided, func(m guest) bool { return !taken[w.spec.SlotOf(m)] })
+		for _, m := range w.spec.Facts.Undecided {
+			m = m.DeepCopy()
+			m.Name = w.spec.SlotOf(m)
+			byName.Facts.Undecided = append(byName.Facts.Undecided, m)
 		}
 		w.spec.Facts.CreationsInFlight = kept(w.spec.Facts.CreationsInFlight, func(name string) bool { return !taken[replicas.SlotIn(name)] })
 		got, err := replicas.ScaleTo(members, w.spec)
