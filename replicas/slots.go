@@ -116,7 +116,7 @@ func (s *Spec[T]) mayAdopt(objs []T, parts []part[T]) func(T) bool {
 }
 
 // mayFill returns the filter of mayAdopt for one part. For each wanted slot without an active child of the owner, the
-// filter allows one orphan.
+// filter allows one orphan, unless another one for the slot is undecided.
 func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 	if s.Slots == nil && !s.NoAdoption { // the usual case, which needs no function
 		return nil
@@ -130,6 +130,9 @@ func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 		if owner.Controls(obj) && counts(obj) {
 			free.Delete(s.slotOf(obj))
 		}
+	}
+	for _, obj := range s.Facts.Undecided { // the server may have adopted it
+		free.Delete(s.slotOf(obj))
 	}
 	return func(obj T) bool {
 		if owner.Controls(obj) {
@@ -313,7 +316,7 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
 		if !old && !leaves {
 			staying.Insert(slot)
 		}
-		// The number of web-7 was lowered, and web-7 must stay for an hour. Nothing else would fill web-0 for so long.
+		// The number was lowered, and web-7 must stay for an hour. If it took a place, web-0 would be empty for so long.
 		all -= one(stays && !leaves && l.isOut(c))
 	}
 	for _, c := range s.Facts.Undecided {

@@ -469,6 +469,11 @@ func TestSlotOf(t *testing.T) {
 		t.Parallel()
 		spec := lotted(owner, 2)
 		spec.MaxUnavailable, spec.Facts.Undecided = &one, []guest{inSlot(owner, "web-1-a")}
+		second := inSlot(owner, "web-1-b")
+		second.OwnerReferences = nil
+		plan, err := replicas.Manage([]guest{inSlot(owner, "web-0-a"), second}, spec)
+		require.NoError(t, err)
+		assert.Empty(t, plan.Claims.Adopt)
 		assert.NotContains(t, scale(t, spec, inSlot(owner, "web-0-a", "old")), "create")
 	})
 	t.Run("without limits, none is taken back beside one that is replaced", func(t *testing.T) {
