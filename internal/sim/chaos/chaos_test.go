@@ -71,6 +71,15 @@ func TestSeedsWithMarks(t *testing.T) {
 	playPools(t, chaos.Marks, "mark-pool", "marks that landed (late: false)", "marks that landed (late: true)", "marks taken back (late: false)")
 }
 
+// The workers of a pool are in groups: these are scaled in opposite directions, come, go, are renamed and come back, workers
+// move between them, and the creations of one are refused while the others go on. No group has a worker too many or too few,
+// whatever is on its way in the others, none is adopted into a group that is not listed, one of no group is not touched, and
+// in the end each group has its number, and each slot one worker.
+func TestSeedsWithGroups(t *testing.T) {
+	t.Parallel()
+	playPools(t, chaos.Groups, "divide-pool", "creations refused for one group", "changes that landed (late: false)", "marks that landed (late: false)")
+}
+
 // playPools plays the seeds that are asked for, counted from the first one of shapes with a pool of some sort. What
 // these stories are for must happen in 15 of them.
 func playPools(t *testing.T, first uint64, happens ...string) {

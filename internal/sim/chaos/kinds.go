@@ -115,10 +115,18 @@ func ofPools() map[string]kind {
 		}},
 		"mark-pool": {0, func(r *run, op Op) error {
 			return r.ofPool(func(p *pools) error {
-				if p.updates == nil {
+				if !p.shape.marks {
 					return nil
 				}
 				return p.updates.stirMarks(op)
+			})
+		}},
+		"divide-pool": {0, func(r *run, op Op) error {
+			return r.ofPool(func(p *pools) error {
+				if !p.shape.groups {
+					return nil
+				}
+				return p.updates.divide(op)
 			})
 		}},
 		"pool-user": {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},

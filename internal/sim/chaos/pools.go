@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,16 +35,56 @@ type pool struct {
 	Status poolStatus
 }
 
-type poolStatus struct{ Replicas, Ready, Updated int32 }
+type poolStatus struct {
+	Replicas, Ready, Updated int32
+	Groups                   string
+}
 
 type poolSpec struct {
 	Replicas      int32
-	Content, Note string // of each worker, in shapes with updates
+	Groups        []division // in place of Replicas, in shapes with groups
+	Content, Note string     // of each worker, in shapes with updates
 }
+
+// A division is a group that a pool lists.
+type division struct {
+	Name     string
+	Replicas int32
+}
+
+// wants is how many workers a pool wants in each group. Without groups, all workers are in the group "".
+type wants map[string]int32
+
+// wants returns how many workers the pool wants in each group.
+func (p *pool) wants() wants {
+	if len(p.Spec.Groups) == 0 {
+		return wants{"": p.Spec.Replicas}
+	}
+	w := wants{}
+	for _, g := range p.Spec.Groups {
+		w[g.Name] = g.Replicas
+	}
+	return w
+}
+
+// with returns, for each group, what the function choose makes of the two numbers.
+func (w wants) with(other wants, choose func(a, b int32) int32) wants {
+	all := wants{}
+	for _, of := range []wants{w, other} {
+		for g := range of {
+			all[g] = choose(w[g], other[g])
+		}
+	}
+	return all
+}
+
+func least(a, b int32) int32 { return min(a, b) }
+func most(a, b int32) int32  { return max(a, b) }
 
 func (p *pool) DeepCopy() *pool {
 	c := *p
 	p.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.Groups = slices.Clone(p.Spec.Groups)
 	return &c
 }
 
@@ -99,7 +140,10 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 			return spec, nil
 		},
 		Status: func(p *pool, o controller.Outcome[*worker]) error {
-			p.Status.Replicas, p.Status.Ready, p.Status.Updated = o.Counts.Replicas, o.Counts.Ready, o.Updated
+			p.Status.Replicas, p.Status.Ready, p.Status.Updated, p.Status.Groups = o.Counts.Replicas, o.Counts.Ready, o.Updated, ""
+			for _, g := range o.Groups {
+				p.Status.Groups += fmt.Sprintln(g.Name, g.Desired, g.Counts.Replicas, g.Counts.Ready, g.Updated)
+			}
 			return nil
 		},
 	}
@@ -113,8 +157,10 @@ type pools struct {
 	inside     *inside.Controller[controller.Pass[*pool, *worker], *worker]
 	shape      shape
 	wanted     int32
-	most       int32 // the highest number of workers that the pool ever wanted
-	orphans    int32 // number of orphans ever created; the pool might create workers before it sees and adopts these orphans
+	lists      []string // the groups that the pool lists; nil if the shape has no groups
+	more       int32    // how many more workers each group wants
+	most       wants    // the highest numbers of workers that the pool ever wanted
+	orphans    wants    // numbers of orphans ever created; the pool might create workers before it sees and adopts these orphans
 	author     author
 	template   *template // nil if the shape has no templates
 	updates    *updates  // nil if the shape has no updates
@@ -164,7 +210,10 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 }
 
 func newPools(clock *replicastest.Clock, shape shape, seed uint64) *pools {
-	p := &pools{shape: shape, author: author{cordoned: map[types.UID]bool{}}}
+	p := &pools{shape: shape, author: author{cordoned: map[types.UID]bool{}}, orphans: wants{}}
+	if shape.groups {
+		p.lists = slices.Clone(groupNames()[:2+seed%3])
+	}
 	kind := poolKind(shape.slots, shape.discards)
 	kind.Prepare = p.author.prepare
 	if shape.templates {
@@ -186,7 +235,9 @@ func newPools(clock *replicastest.Clock, shape shape, seed uint64) *pools {
 	}
 	p.Changed = p.changed
 	p.start()
-	if _, err := p.CreateOwner(context.Background(), &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}, Spec: poolSpec{Content: "a"}}); err != nil {
+	first := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}, Spec: poolSpec{Content: "a", Groups: p.divisions()}}
+	p.most = first.wants()
+	if _, err := p.CreateOwner(context.Background(), first); err != nil {
 		panic(err)
 	}
 	return p
@@ -218,7 +269,7 @@ func (p *pools) start() {
 	}
 }
 
-// changed is called after each change, and checks the workers. The number of workers must never
+// changed is called after each change, and checks the workers. The number of workers of a group must never
 // exceed the highest number that the pool ever wanted plus the number of orphans. If workers have
 // slots, each new worker of the pool must also be in a slot that was wanted at some time.
 func (p *pools) changed(before, after metav1.Object) {
@@ -229,19 +280,79 @@ func (p *pools) changed(before, after metav1.Object) {
 	if !is || p.err != nil || p.updates != nil && p.updates.shared {
 		return
 	}
-	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
-		p.err = fmt.Errorf("chaos: worker %s is created, although the pool never wanted more than %d slots", w.Name, p.most)
+	group := p.group(w)
+	if p.shape.groups && group == "" {
+		return
 	}
-	if n, most := len(p.owned()), p.most+p.orphans; n > int(most) {
-		p.err = fmt.Errorf("chaos: the pool has %d workers, want at most %d", n, most)
+	if was, _ := before.(*worker); was == nil && p.hasSlots(group) && metav1.GetControllerOf(w) != nil && p.wantsAt(p.most, p.at(w)) == 0 {
+		p.err = fmt.Errorf("chaos: worker %s is created, although the pool never wanted more than %d slots", w.Name, p.most[group])
+	}
+	n, most := 0, p.most[group]+p.orphans[group]+p.shape.surge
+	for _, other := range p.owned() {
+		n += one(p.group(other) == group)
+	}
+	if n > int(most) {
+		p.err = fmt.Errorf("chaos: the pool has %d workers%s, want at most %d", n, in(group), most)
 	}
 }
 
-func (p *pools) slots(n int32) (slots []string) {
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// in returns the part of a message that says in which group something is.
+func in(place string) string {
+	if place == "" {
+		return ""
+	}
+	return " in " + place
+}
+
+// base returns the part before the "-" in the names of the workers or slots of a group.
+func base(group string) string { return strings.TrimSuffix("pool-"+group, "-") }
+
+func (p *pools) slots(group string, n int32) (slots []string) {
 	for i := range n {
-		slots = append(slots, fmt.Sprintf("pool-%d", i))
+		slots = append(slots, fmt.Sprintf("%s-%d", base(group), i))
 	}
 	return slots
+}
+
+// group returns the group of a worker. It is "" in shapes without groups, too.
+func (p *pools) group(w *worker) string {
+	if !p.shape.groups {
+		return ""
+	}
+	return w.Labels["group"]
+}
+
+// hasSlots reports whether the workers of a group have slots.
+func (p *pools) hasSlots(group string) bool {
+	return (p.shape.slots || p.shape.lots) && (!p.shape.groups || group == "gpu")
+}
+
+// at returns the place of a worker, which is its group, and after a "/" its slot if it has one.
+func (p *pools) at(w *worker) string {
+	switch group := p.group(w); {
+	case !p.hasSlots(group):
+		return group
+	case p.shape.lots:
+		return group + "/" + w.Labels["slot"]
+	default:
+		return group + "/" + w.Name
+	}
+}
+
+// wantsAt returns how many workers are wanted in a place.
+func (p *pools) wantsAt(all wants, place string) int {
+	group, slot, isSlot := strings.Cut(place, "/")
+	if isSlot {
+		return one(slices.Contains(p.slots(group, all[group]), slot))
+	}
+	return int(all[group])
 }
 
 // owned finds the active workers of the pool.
@@ -280,7 +391,7 @@ func (p *pools) scaling(owned []*worker) {
 	}
 	if p.shape.slots {
 		for _, v := range pass.Scale.Delete {
-			if slices.Contains(p.slots(pass.Owner.Spec.Replicas), v.Object.Name) {
+			if slices.Contains(p.slots("", pass.Owner.Spec.Replicas), v.Object.Name) {
 				p.err = fmt.Errorf("chaos: worker %s is deleted, but its slot is wanted", v.Object.Name)
 			}
 		}
@@ -303,23 +414,38 @@ func (p *pools) scaling(owned []*worker) {
 // scale sets the number of workers that the pool wants.
 func (p *pools) scale(n int) error {
 	p.wanted = int32(n)
-	p.most = max(p.most, p.wanted)
 	if p.updates != nil {
 		clear(p.updates.marks) // a change of the pool ends what holds marks back
 		clear(p.updates.turns)
 	}
-	_, err := p.EditOwner(context.Background(), namespace, "pool", func(is *pool) { is.Spec.Replicas = p.wanted })
+	_, err := p.EditOwner(context.Background(), namespace, "pool", func(is *pool) {
+		is.Spec.Replicas, is.Spec.Groups = p.wanted, p.divisions()
+		p.most = p.most.with(is.wants(), most)
+	})
 	return err
+}
+
+// divisions returns the groups that the pool lists. If one of them grows, another shrinks.
+func (p *pools) divisions() (all []division) {
+	n := p.wanted
+	for i, group := range p.lists {
+		all = append(all, division{group, p.more + []int32{n, max(0, 7-n), n / 2, 3 - n%4}[i]})
+	}
+	return all
 }
 
 // orphan creates a worker that has no owner. If the worker is in an unwanted slot, the pool does
 // not adopt it.
 func (p *pools) orphan(op Op) error {
-	orphan := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}
-	if p.shape.slots {
-		orphan.Name = fmt.Sprintf("pool-%d", op.N)
+	orphan, group := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}, ""
+	if p.shape.groups {
+		group = append(groupNames(), "")[op.M%6]
+		orphan.Labels["group"], orphan.Labels["slot"] = group, fmt.Sprintf("%s-%d", base(group), op.N)
+	}
+	if p.shape.slots && p.hasSlots(group) {
+		orphan.Name = fmt.Sprintf("%s-%d", base(group), op.N)
 	} else {
-		p.orphans++
+		p.orphans[group]++
 	}
 	_, err := p.CreateChild(context.Background(), namespace, orphan)
 	return err
@@ -342,11 +468,11 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots { // if workers had no slots, the new process would not know about creations in flight
+		if p.shape.slots && !p.shape.groups { // if workers had no slots, the new process would not know about creations in flight
 			p.restart()
 		}
 	case 2: // another object takes a name that may belong to a slot
-		_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", op.M), Labels: squatter()}})
+		_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", base(p.group(all[0])), op.M), Labels: squatter()}})
 		return err
 	case 3:
 		return edit(func(w *worker) { w.Finalizers = []string{"example.com/hold"} })
@@ -399,8 +525,9 @@ func (p *pools) watches(op Op) {
 func (p *pools) calm() {
 	for _, w := range p.Children(namespace) {
 		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
-		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // the pool does not adopt an orphan that has ended
-		if w.Labels["app"] != "pool" || endedOrphan {
+		isOrphan := metav1.GetControllerOf(w) == nil
+		unwanted := w.Status.Ended && (isOrphan || p.group(w) == "" && p.shape.groups) // the pool does not adopt an orphan that has ended
+		if w.Labels["app"] != "pool" || unwanted || isOrphan && p.shape.groups && !slices.Contains(p.lists, p.group(w)) {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}
 	}
@@ -423,15 +550,12 @@ func (p *pools) settled() error {
 			return err
 		}
 	}
-	n, all, slots := len(p.owned()), len(p.Children(namespace)), p.slots(p.wanted)
-	if p.shape.slots { // orphans in unwanted slots are not adopted
+	if err := p.exact(is.wants(), ""); err != nil {
+		return err
+	}
+	n, all := len(p.owned()), len(p.Children(namespace))
+	if p.shape.slots || p.shape.lots { // orphans in unwanted slots are not adopted
 		all = n
-		for _, w := range p.owned() {
-			slots = slices.DeleteFunc(slots, func(slot string) bool { return slot == w.Name })
-		}
-		if len(slots) > 0 {
-			return fmt.Errorf("chaos: slots %v of the pool have no worker", slots)
-		}
 	}
 	for _, w := range p.owned() {
 		if is := w.Annotations["template"]; p.template != nil && is != p.template.live {
@@ -441,8 +565,41 @@ func (p *pools) settled() error {
 			return fmt.Errorf("chaos: worker %s of the pool stays, but Prepare has not lifted its cordon", w.Name)
 		}
 	}
-	if n != int(p.wanted) || all != n || is.Status != (poolStatus{p.wanted, p.wanted, p.wanted}) {
-		return fmt.Errorf("chaos: the pool wants %d workers, owns %d of the %d that exist, and its status is %v", p.wanted, n, all, is.Status)
+	want := poolStatus{Replicas: int32(n), Ready: int32(n), Updated: int32(n)}
+	for _, g := range is.Spec.Groups {
+		want.Groups += fmt.Sprintln(g.Name, g.Replicas, g.Replicas, g.Replicas, g.Replicas)
+	}
+	if all != n || is.Status != want {
+		return fmt.Errorf("chaos: the pool wants %v workers, owns %d of the %d that exist, and its status is %v", is.wants(), n, all, is.Status)
+	}
+	return nil
+}
+
+// exact returns an error if a place has not as many workers as are wanted. The group except is left out, and so is the
+// group "" of a pool with groups.
+func (p *pools) exact(all wants, except string) error {
+	has, places := map[string]int{}, map[string]bool{}
+	for _, w := range p.owned() {
+		has[p.at(w)]++
+		places[p.at(w)] = true
+	}
+	for group, n := range all {
+		if places[group] = true; p.hasSlots(group) {
+			delete(places, group)
+			for _, slot := range p.slots(group, n) {
+				places[group+"/"+slot] = true
+			}
+		}
+	}
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		n := p.wantsAt(all, place)
+		group, _, _ := strings.Cut(place, "/")
+		if p.shape.groups && (group == "" || group == except) {
+			continue
+		}
+		if has[place] != n {
+			return fmt.Errorf("chaos: the pool has %d workers%s, want %d", has[place], in(place), n)
+		}
 	}
 	return nil
 }
@@ -569,18 +726,13 @@ func (t *template) judge(owned []*worker, scale replicas.Scale[*worker], wanted 
 	case *t.read == "":
 		return errors.New("chaos: a pass deletes workers of a template that does not exist")
 	}
-	good := func(w *worker) int {
-		if w.Annotations["template"] == *t.read {
-			return 1
-		}
-		return 0
-	}
+	good := func(w *worker) int { return one(w.Annotations["template"] == *t.read) }
 	stay, gone := 0, 0
 	for _, w := range owned {
 		stay += good(w)
 	}
 	for _, v := range scale.Delete {
-		if gone += good(v.Object); good(v.Object) > 0 && slices.Contains(t.slots(int32(wanted)), v.Object.Name) && t.shape.slots {
+		if gone += good(v.Object); good(v.Object) > 0 && slices.Contains(t.slots("", int32(wanted)), v.Object.Name) && t.shape.slots {
 			return fmt.Errorf("chaos: worker %s of the template %s is deleted, but its slot is wanted", v.Object.Name, *t.read)
 		}
 	}

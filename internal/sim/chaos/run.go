@@ -578,6 +578,11 @@ func (r *run) settle() error {
 	if r.pools != nil {
 		r.pools.calm()
 	}
+	if r.shape.groups {
+		if err := r.growGroups(); err != nil {
+			return err
+		}
+	}
 	if r.old != nil {
 		r.old.Stop()
 	}
@@ -592,6 +597,17 @@ func (r *run) settle() error {
 		return err
 	}
 	return r.wait()
+}
+
+// growGroups lets the groups of the pool grow while the creations of one are refused.
+func (r *run) growGroups() error {
+	if err := r.pools.updates.grow(); err != nil {
+		return err
+	}
+	if err := r.pass(calm); err != nil {
+		return err
+	}
+	return r.pools.updates.grown()
 }
 
 func (r *run) wait() error {

@@ -42,6 +42,10 @@ type shape struct {
 	keeps     bool          // a leaving worker counts until it is gone
 	ends      bool          // the controller of the workers deletes those that have drained, not the pool
 	sheds     bool          // a worker that is not ready cannot drain, and is deleted
+	groups    bool          // the pool has groups; of these, only gpu has slots or lots
+	lots      bool          // a label names the slot of a worker
+	surge     int32         // MaxSurge of each group
+	deletions bool          // MaxDeletions of the second group is 1
 	plant     Plant         // the defect of the pool's controller
 }
 
@@ -55,6 +59,9 @@ const Updates = 2 * Templates
 // Marks is the first of the seeds whose shapes have updates and marks.
 const Marks = 3 * Templates
 
+// Groups is the first of the seeds whose shapes have updates and groups, and some of them marks.
+const Groups = 4 * Templates
+
 func shapeOf(seed uint64) shape {
 	s := shape{
 		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
@@ -65,8 +72,15 @@ func shapeOf(seed uint64) shape {
 	case seed >= Updates:
 		s.pools, s.updates = true, true
 		s.limit, s.replaces, s.goes = limits()[seed%5], seed%7 < 3, seed%4 == 0
-		if seed >= Marks {
+		s.groups = seed >= Groups
+		if seed >= Marks && (!s.groups || seed%16 < 5) {
 			s.marks, s.inSpec, s.keeps, s.ends, s.sheds = true, seed%13 < 4, seed%11%2 == 0, seed%11 < 5, seed%13%5 == 0
+		}
+		if s.groups {
+			s.lots, s.deletions = seed%7 > 3, seed%5 == 1
+			s.goes = s.goes || s.lots
+			s.slots = s.slots && !s.lots
+			s.surge = int32(one(s.limit != "" && !s.slots && seed%3 == 1))
 		}
 	case seed >= Templates:
 		s.pools, s.templates = true, true

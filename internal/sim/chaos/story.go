@@ -87,6 +87,11 @@ func ofMarks() map[string]int {
 	return map[string]int{"mark-pool": 8, "update-pool": 5, "scale-pool": 5, "pool-user": 3, "pool-calls": 4, "pool-watch": 3, "orphan-pool": 1}
 }
 
+// ofGroups returns how often each operation is drawn in shapes with groups.
+func ofGroups() map[string]int {
+	return map[string]int{"divide-pool": 10, "update-pool": 4, "mark-pool": 2, "scale-pool": 6, "pool-user": 3, "pool-calls": 6, "pool-watch": 3, "orphan-pool": 3}
+}
+
 // length is the minimum number of operations in a generated story.
 const length = 60
 
@@ -102,6 +107,8 @@ func Generate(seed uint64) Story {
 		switch {
 		case shape.templates:
 			k.weight = ofTemplates()[name]
+		case shape.groups:
+			k.weight = ofGroups()[name]
 		case shape.marks:
 			k.weight = ofMarks()[name]
 		case shape.updates:
@@ -119,6 +126,9 @@ func Generate(seed uint64) Story {
 			}
 			if shape.marks {
 				told = drains()
+			}
+			if shape.groups {
+				told = append(told, splits()...)
 			}
 			story = append(story, told[r.IntN(len(told))].tell(r)...)
 		}

@@ -8,17 +8,21 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/sim/failure"
@@ -47,6 +51,10 @@ const (
 	Regretful         // Rules.MustGo does not know a worker that leaves, so it is taken back
 	AnyRequest        // Rules.Discard does not compare the request for which a worker has drained
 	NoRecall          // Spec.Retire takes no mark back
+	ByPrefix          // a creation without an answer is sent again for each group whose base its name begins with
+	KeepsGone         // the workers of a group that is no longer listed are of no group
+	AdoptsAll         // the Spec also lists the groups that the pool does not list, with no workers
+	OneForAll         // a creation that is refused ends the creations of all groups
 )
 
 // RunPlanted is like Run, but plants a defect in the controller of the pool.
@@ -76,18 +84,22 @@ type updates struct {
 	shared bool // two processes have worked at the same time
 
 	clients []*inside.Client[replicastest.Call] // of all processes
-	wants   int32                               // the number of workers that the current pass must leave
-	plans   int32                               // the number that the pool wants, as the current pass sees it
-	read    *int32                              // the number that the pool wanted when the current pass read it
+	wants   wants                               // the numbers of workers that the current pass must leave
+	plans   wants                               // the numbers that the pool wants, as the current pass sees it
+	read    wants                               // the numbers that the pool wanted when the current pass read it; nil before
 	ups     tally                               // available workers
 	stay    tally                               // active workers that are not leaving
 	lacks   tally                               // workers that hold no place
 	leave   tally                               // workers that do not stay, or must go
+	keep    tally                               // workers that stay, and need not go
 	listed  time.Time                           // when the current process last made a live list
 	own     map[types.UID]uint64                // the version of the last change by the current process
 	sent    map[string]sending                  // the calls of the current process without an answer, by verb and worker
 	unsure  map[string]bool                     // the names of creations of the current process without an answer
 	invalid map[types.UID]bool                  // workers whose change was refused as Invalid, so they may have to go
+	refused string                              // the group whose creations are refused; "" for none
+	refusal error                               // the answer to these creations
+	failed  error                               // of a creation in this pass
 	drain   time.Duration                       // the maximum time that a worker takes to drain
 	patches map[patchesIn]int
 	marks   map[patchesIn]int
@@ -107,10 +119,24 @@ type patchesIn struct {
 	hour time.Time
 }
 
-// A tally knows workers of one sort, and those that others than the current process have made another sort.
+// A tally knows the workers of one sort in each place, and those that others than the current process have made another
+// sort or have moved.
 type tally struct {
 	has  func(*worker) bool
-	lost map[types.UID]loss
+	not  bool // the tally is of all others
+	at   func(*worker) string
+	lost map[moved]loss
+}
+
+// A moved is a worker that was counted in a place.
+type moved struct {
+	types.UID
+	place string
+}
+
+// in reports whether the tally of a place has a worker.
+func (t tally) in(w *worker, place string) bool {
+	return (w != nil && t.at(w) == place && t.has(w)) != t.not
 }
 
 // A loss is a worker that others have made another sort.
@@ -124,24 +150,25 @@ type loss struct {
 type sending struct {
 	ups, stay time.Time // see blind
 	version   uint64    // of the worker that the process saw
-	wants     int32     // the least that any pass since then had to leave
+	wants     wants     // the least that any pass since then had to leave
 }
 
 func newUpdates(p *pools, clock *replicastest.Clock, seed uint64) *updates {
 	u := &updates{
 		pools: p, clock: clock, random: rand.New(rand.NewPCG(seed, 7)), drain: 3 * time.Minute,
-		ups: tally{isUp, map[types.UID]loss{}}, stay: tally{stays, map[types.UID]loss{}}, invalid: map[types.UID]bool{},
+		ups: tally{isUp, false, p.group, map[moved]loss{}}, stay: tally{stays, false, p.at, map[moved]loss{}}, invalid: map[types.UID]bool{},
 		patches: map[patchesIn]int{}, marks: map[patchesIn]int{}, turns: map[patchesIn]int{}, dark: map[string]time.Time{}, seen: map[string]int{},
 	}
-	u.lacks = tally{func(w *worker) bool { return !u.holds(w) }, map[types.UID]loss{}}
-	u.leave = tally{func(w *worker) bool { return !stays(w) || u.mustGo(w) || u.invalid[w.UID] }, map[types.UID]loss{}}
+	u.lacks = tally{u.holds, true, p.at, map[moved]loss{}}
+	u.keep = tally{func(w *worker) bool { return stays(w) && !u.mustGo(w) }, false, p.at, map[moved]loss{}}
+	u.leave = tally{func(w *worker) bool { return stays(w) && !u.goesAnyway(w) }, true, p.at, map[moved]loss{}}
 	return u
 }
 
 // The shape decides the limit of a pool. The limit "" is none.
 func limits() []string { return []string{"1", "1", "2", "25%", ""} }
 
-// least returns the least number of available workers of a pool that wants so many.
+// least returns the least number of available workers of a group that wants so many.
 func (u *updates) least(wanted int32) int {
 	limit := intstr.Parse(u.shape.limit)
 	if limit.Type == intstr.String {
@@ -187,10 +214,57 @@ func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool
 		if u.shape.plant == ReadyAtOnce {
 			s.Rules.Ready = func(w *worker) bool { return w.Status.Ready }
 		}
+		if u.shape.groups {
+			u.divides(&s, p)
+		}
 		return s, err
 	}
 	u.kind = kind
 	return kind
+}
+
+// groupNames returns the names of all groups. The pool lists some of them.
+func groupNames() []string { return []string{"gpu", "gpu-big", "cpu", "gpu-big-2", "gp"} }
+
+// divides divides the pool into its groups.
+func (u *updates) divides(s *replicas.Spec[*worker], p *pool) {
+	listed, plant := p.Spec.Groups, u.shape.plant
+	if plant == AdoptsAll {
+		for _, name := range groupNames() {
+			if _, ok := p.wants()[name]; !ok {
+				listed = append(listed, division{Name: name})
+			}
+		}
+	}
+	for i, g := range listed {
+		group := replicas.Group[*worker]{Name: g.Name, Replicas: g.Replicas, MaxUnavailable: s.MaxUnavailable}
+		plain := s.New
+		group.New = func(name string) (*worker, error) {
+			w, err := plain(name)
+			w.Labels["group"], w.Labels["slot"] = g.Name, replicas.SlotIn(name)
+			return w, err
+		}
+		if u.hasSlots(g.Name) {
+			group.Slots = replicas.Ordinals(base(g.Name))
+		}
+		if surge := intstr.FromInt32(u.shape.surge); u.shape.surge > 0 {
+			group.MaxSurge = &surge
+		}
+		if one := 1; u.shape.deletions && i == 1 {
+			group.MaxDeletions = &one
+		}
+		s.Groups = append(s.Groups, group)
+	}
+	s.Replicas, s.Slots, s.New, s.MaxUnavailable = 0, nil, nil, nil
+	s.GroupOf = func(w *worker) string {
+		if _, ok := p.wants()[w.Labels["group"]]; !ok && plant == KeepsGone {
+			return ""
+		}
+		return w.Labels["group"]
+	}
+	if u.shape.lots {
+		s.SlotOf = func(w *worker) string { return w.Labels["slot"] }
+	}
 }
 
 // retires lets the pool ask its workers to leave. The mark names the request: the version of the worker that was asked.
@@ -244,6 +318,9 @@ func hasDrained(w *worker) bool { return requestOf(w) != "" && w.Status.Drained 
 
 func (u *updates) mustGo(w *worker) bool { return u.shape.goes && w.Labels["go"] != "" }
 
+// goesAnyway reports whether a worker must go, or may have to because its change was refused as Invalid.
+func (u *updates) goesAnyway(w *worker) bool { return u.mustGo(w) || u.invalid[w.UID] }
+
 // drains lets the controller of the workers drain a worker, unless its mark is taken back before. Depending on the shape,
 // it also deletes the worker.
 func (u *updates) drains(w *worker) {
@@ -283,7 +360,7 @@ func (u *updates) watch(c *replicastest.Controller[*pool, *worker]) {
 	c.Client.Done = func(call replicastest.Call, err error) { u.called(c, call, err) }
 	sync := c.Sync
 	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-		u.read = nil
+		u.read, u.failed = nil, nil
 		again, err := sync(ctx, key)
 		if u.shape.plant == Impatient {
 			u.patchAll(ctx, c)
@@ -305,7 +382,7 @@ func (u *updates) patchAll(ctx context.Context, c *replicastest.Controller[*pool
 		return
 	}
 	spec, _ := u.kind.Spec(p)
-	u.wants = p.Spec.Replicas
+	u.wants = p.wants()
 	for _, w := range c.View.ChildWatch.In(namespace) {
 		change := spec.Update(w)
 		if change.Object = w; change.To == nil || metav1.GetControllerOf(w) == nil {
@@ -322,6 +399,27 @@ type admission struct {
 	controller.Client[*pool, *worker]
 	*updates
 	of *replicastest.Controller[*pool, *worker]
+}
+
+// errQuota is the answer of a server whose quota is full.
+var errQuota = apierrors.NewForbidden(schema.GroupResource{Resource: "workers"}, "", errors.New("exceeded quota: workers"))
+
+func (a admission) Create(ctx context.Context, w *worker) (*worker, error) {
+	switch {
+	case a.refused != "" && a.refused == a.group(w):
+		a.seen["creations refused for one group"]++
+		a.failed, a.unsure[w.Name] = a.refusal, apierrors.IsTimeout(a.refusal) || a.unsure[w.Name]
+		return nil, a.refusal
+	case a.failed != nil && a.shape.plant == OneForAll:
+		return nil, a.failed
+	case a.shape.plant == ByPrefix:
+		for name, unsure := range a.unsure {
+			if _, err := a.Get(ctx, namespace, name); err != nil && unsure && strings.HasPrefix(name, base(a.group(w))+"-") {
+				w.Name = name
+			}
+		}
+	}
+	return a.Client.Create(ctx, w)
 }
 
 func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, opts metav1.PatchOptions) (*worker, error) {
@@ -441,7 +539,7 @@ func (u *updates) holds(w *worker) bool {
 	case u.shape.keeps:
 		return u.shape.ends || !hasDrained(w)
 	}
-	return stays(w) || w.DeletionTimestamp == nil && !hasDrained(w) && !u.mustGo(w) && !u.invalid[w.UID]
+	return stays(w) || w.DeletionTimestamp == nil && !hasDrained(w) && !u.goesAnyway(w)
 }
 
 func versionOf(w *worker) uint64 {
@@ -468,10 +566,11 @@ func (u *updates) landed(was, is *worker) error {
 		u.drains(is)
 	}
 	if stays(is) && was != nil && requestOf(was) != "" && !own {
-		u.orphans++ // another may stand in its place
+		u.orphans[u.group(is)]++ // another may stand in its place
 	}
 	u.note(u.ups, was, is, own)
 	u.note(u.stay, was, is, own)
+	u.note(u.keep, was, is, own)
 	u.note(u.lacks, was, is, own && !late)
 	u.note(u.leave, was, is, own && !late)
 	if own && !late {
@@ -480,11 +579,14 @@ func (u *updates) landed(was, is *worker) error {
 	if was == nil && own && !late && u.second == nil && !u.unsure[is.Name] {
 		return u.fits(u.lacks, is, "created, and %d stay or could be taken back")
 	}
-	if was != nil && is != nil && requestOf(is) != requestOf(was) && !own {
+	if was != nil && is != nil && (requestOf(is) != requestOf(was) || u.group(is) != u.group(was)) && !own {
 		u.turns[patchesIn{is.UID, u.clock.Now().Truncate(time.Hour)}] = 0
 	}
-	if was == nil || !slices.ContainsFunc(u.clients, func(c *inside.Client[replicastest.Call]) bool { _, _, ok := c.Calling(); return ok }) {
+	if !slices.ContainsFunc(u.clients, func(c *inside.Client[replicastest.Call]) bool { _, _, ok := c.Calling(); return ok }) {
 		return nil
+	}
+	if err := u.divided(was, is, own && !late); err != nil || was == nil {
+		return err
 	}
 	if is != nil && generationOf(is) < generationOf(was) {
 		return fmt.Errorf("chaos: worker %s of generation %d is changed back to generation %d", is.Name, generationOf(was), generationOf(is))
@@ -512,24 +614,50 @@ func (u *updates) landed(was, is *worker) error {
 	return u.taken(call, late, was, is)
 }
 
+// divided judges what a process does to a worker of a group: its name tells the group of a new one, one of no group is not
+// touched, and none is adopted into a group that the pool does not list.
+func (u *updates) divided(was, is *worker, own bool) error {
+	switch {
+	case !u.shape.groups:
+	case was == nil:
+		if name := replicas.SlotIn(is.Name); !u.hasSlots(u.group(is)) && name != base(u.group(is)) {
+			return fmt.Errorf("chaos: worker %s is created in group %q", is.Name, u.group(is))
+		}
+	case metav1.GetControllerOf(was) != nil && u.group(was) == "":
+		return fmt.Errorf("chaos: worker %s of no group is touched", was.Name)
+	case own && is != nil && metav1.GetControllerOf(was) == nil && metav1.GetControllerOf(is) != nil:
+		cached, ok := u.controller.View.ChildWatch.Get(namespace, was.Name)
+		if pass := u.inside.Passing; ok && pass != nil && cached.UID == was.UID {
+			if _, listed := pass.Owner.wants().with(u.read, most)[u.group(cached)]; !listed && u.group(cached) == u.group(was) {
+				return fmt.Errorf("chaos: worker %s is adopted into group %q, which the pool does not list", was.Name, u.group(was))
+			}
+		}
+	}
+	return nil
+}
+
 // taken judges a change or deletion by the current process. It must not lower the number of available workers below the
 // least, and while as many are wanted as stay, no worker is asked to leave or deleted that need not go.
 func (u *updates) taken(call replicastest.Call, late bool, was, is *worker) error {
 	wants, ups, stay := u.wants, u.blind(u.ups), u.blind(u.stay)
 	if sent, ok := u.sent[keyOf(call)]; ok && (late || call.Verb == "delete" || u.shown(was) <= sent.version) {
-		wants, ups, stay = min(wants, sent.wants), sent.ups, sent.stay
+		wants, ups, stay = wants.with(sent.wants, least), sent.ups, sent.stay
 	}
-	if isUp(was) && !isUp(is) && u.shape.limit != "" {
-		if n := u.number(u.ups, ups); n < u.least(wants) {
-			return fmt.Errorf("chaos: a %s of worker %s leaves %d available, want %d (late: %v)", call.Verb, was.Name, n, u.least(wants), late)
+	group, place := u.group(was), u.at(was)
+	if _, listed := wants[group]; isUp(was) && !isUp(is) && u.shape.limit != "" && listed {
+		if n := u.number(u.ups, group, ups); n < u.least(wants[group]) {
+			return fmt.Errorf("chaos: a %s of worker %s leaves %d available%s, want %d (late: %v)", call.Verb, was.Name, n, in(group), u.least(wants[group]), late)
 		}
 	}
-	if stays(was) && !stays(is) && !u.mustGo(was) && !u.invalid[was.UID] {
-		if n := u.number(u.stay, stay); n < int(wants) && !u.shape.slots { // with slots, all outside of them must go
-			return fmt.Errorf("chaos: a %s of worker %s leaves %d that stay, want %d (late: %v)", call.Verb, was.Name, n, wants, late)
+	if stays(was) && !stays(is) && !u.goesAnyway(was) {
+		if n := u.number(u.stay, place, stay); n < u.wantsAt(wants, place) {
+			return fmt.Errorf("chaos: a %s of worker %s leaves %d that stay%s, want %d (late: %v)", call.Verb, was.Name, n, in(place), u.wantsAt(wants, place), late)
 		}
-		if u.shape.slots && slices.Contains(u.slots(wants), was.Name) {
-			return fmt.Errorf("chaos: a %s of worker %s empties a slot of the %d that are wanted (late: %v)", call.Verb, was.Name, wants, late)
+		if since := u.blind(u.keep); since.Before(stay) {
+			stay = since
+		}
+		if n := u.number(u.keep, place, stay); n < u.wantsAt(wants, place) && u.shape.lots && u.hasSlots(group) {
+			return fmt.Errorf("chaos: a %s of worker %s leaves %d that need not go%s, want %d (late: %v)", call.Verb, was.Name, n, in(place), u.wantsAt(wants, place), late)
 		}
 	}
 	if is == nil || is.DeletionTimestamp != nil && was.DeletionTimestamp == nil {
@@ -566,36 +694,69 @@ func (u *updates) marked(was, is *worker, late bool) error {
 	return nil
 }
 
-// fits judges a creation, or a mark that is taken back, by the current process. It must not make more workers than are
-// wanted, with all that are not in the tally. Workers in slots have names, which are judged elsewhere.
+// fits judges a creation, or a mark that is taken back, by the current process. It must not make more workers in its place
+// than are wanted there, with all that are not in the tally. In a rollout, a slot also has the workers that must go.
 func (u *updates) fits(t tally, w *worker, what string) error {
-	if n := len(u.Children(namespace)) - u.number(t, u.blind(t)); n > int(u.plans) && !u.shape.slots {
-		return fmt.Errorf("chaos: worker %s is "+what+", want %d", w.Name, n, u.plans)
+	place := u.at(w)
+	want := u.wantsAt(u.plans, place) + int(u.shape.surge)
+	for _, other := range u.Children(namespace) {
+		want += one(u.shape.lots && u.shape.limit != "" && u.at(other) == place && stays(other) && u.goesAnyway(other))
+	}
+	n := len(u.Children(namespace)) - u.number(t, place, u.blind(t))
+	for name := range u.underway() {
+		n += one(name != w.Name && u.placeOf(name) == place)
+	}
+	if n > want {
+		return fmt.Errorf("chaos: worker %s is "+what+"%s, want %d", w.Name, n, in(place), want)
 	}
 	return nil
 }
 
-// note records a worker that others have made another sort.
+// underway returns the names of the creations that will take effect although they had no answer.
+func (u *updates) underway() sets.Set[string] {
+	names := sets.New[string]()
+	for _, call := range inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight() {
+		if _, err := u.GetChild(context.Background(), namespace, call.Name); call.Verb == "create" && err != nil {
+			names.Insert(call.Name)
+		}
+	}
+	return names
+}
+
+// placeOf returns the place of a worker that is created under a name.
+func (u *updates) placeOf(name string) string {
+	slot, group := replicas.SlotIn(name), "gpu" // a slot
+	for _, other := range groupNames() {
+		if base(other) == slot {
+			group = other
+		}
+	}
+	return u.at(&worker{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"group": group, "slot": slot}}})
+}
+
+// note records a worker that others have made another sort, or have moved.
 func (u *updates) note(t tally, was, is *worker, own bool) {
-	switch id := cmp.Or(is, was).UID; {
-	case t.has(is):
-		delete(t.lost, id)
-	case t.has(was) && !own:
-		t.lost[id] = loss{u.clock.Now(), inside.Of[inside.Cluster](u.Cluster).Version()}
+	for _, w := range []*worker{was, is} {
+		if w == nil {
+			continue
+		}
+		switch place := t.at(w); {
+		case t.in(is, place):
+			delete(t.lost, moved{w.UID, place})
+		case t.in(was, place) && !own:
+			t.lost[moved{w.UID, place}] = loss{u.clock.Now(), inside.Of[inside.Cluster](u.Cluster).Version()}
+		}
 	}
 }
 
-// number returns the number of workers of one sort. It includes those that others have made another sort since the given time.
-func (u *updates) number(t tally, since time.Time) (n int) {
+// number returns the number of workers of one sort in a place. It includes those that others have made another sort since
+// the given time.
+func (u *updates) number(t tally, place string, since time.Time) (n int) {
 	for _, w := range u.Children(namespace) {
-		if t.has(w) {
-			n++
-		}
+		n += one(t.in(w, place))
 	}
-	for _, l := range t.lost {
-		if !l.at.Before(since) {
-			n++
-		}
+	for moved, l := range t.lost {
+		n += one(moved.place == place && !l.at.Before(since))
 	}
 	return n
 }
@@ -605,8 +766,8 @@ func (u *updates) number(t tally, since time.Time) (n int) {
 func (u *updates) blind(t tally) time.Time {
 	since := u.clock.Now()
 	cache, _ := strconv.ParseUint(inside.Of[inside.Stream](u.controller.View.ChildWatch).Version(), 10, 64)
-	for id, l := range t.lost {
-		if l.version > cache && l.version > u.own[id] && !l.at.Before(u.listed) && l.at.Before(since) {
+	for moved, l := range t.lost {
+		if l.version > cache && l.version > u.own[moved.UID] && !l.at.Before(u.listed) && l.at.Before(since) {
 			since = l.at
 		}
 	}
@@ -616,12 +777,12 @@ func (u *updates) blind(t tally) time.Time {
 // sets is called when a pass sets out to make its plan. A plan that is made for the cached pool must also be that of the
 // pool as the pass has read it.
 func (u *updates) sets(pass *controller.Pass[*pool, *worker]) {
-	u.plans, u.wants = pass.Owner.Spec.Replicas, pass.Owner.Spec.Replicas
+	u.plans, u.wants = pass.Owner.wants(), pass.Owner.wants()
 	if u.read != nil {
-		u.wants = max(u.wants, *u.read)
+		u.wants = u.wants.with(u.read, most)
 	}
 	for key, sent := range u.sent {
-		sent.wants = min(sent.wants, u.wants)
+		sent.wants = sent.wants.with(u.wants, least)
 		u.sent[key] = sent
 	}
 }
@@ -629,8 +790,9 @@ func (u *updates) sets(pass *controller.Pass[*pool, *worker]) {
 // called is called after each call of a process.
 func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replicastest.Call, err error) {
 	if call.Kind == "Pool" && call.Verb == "get" && err == nil {
-		wanted := u.wanted
-		u.read = &wanted
+		if p, err := u.GetOwner(context.Background(), namespace, "pool"); err == nil {
+			u.read = p.wants()
+		}
 	}
 	if call.Kind == "Worker" && call.Verb == "list" && call.Limit == 0 && err == nil && c == u.controller {
 		u.listed = u.clock.Now()
@@ -665,7 +827,7 @@ func (u *updates) answered(call replicastest.Call, err error) {
 		delete(u.sent, key)
 	case isFinal(err):
 	case known && (call.Verb == "delete" || carried <= sent.version):
-		sent.wants = min(sent.wants, u.wants)
+		sent.wants = sent.wants.with(u.wants, least)
 		u.sent[key] = sent
 	default:
 		u.sent[key] = sending{u.blind(u.ups), u.blind(u.stay), carried, u.wants}
@@ -803,6 +965,83 @@ func (u *updates) stirMarks(op Op) error {
 	return nil
 }
 
+// divide is what users do to the groups of the pool and their workers.
+func (u *updates) divide(op Op) error {
+	names := groupNames()
+	name, free := names[op.M%len(names)], slices.DeleteFunc(groupNames(), func(g string) bool { return slices.Contains(u.lists, g) })
+	i := op.M % len(u.lists)
+	listed := func(groups []string) error {
+		u.lists = groups
+		return u.scale(int(u.wanted))
+	}
+	switch op.N % 8 {
+	case 0: // a group goes, and is back within about the lag of the cache
+		was := slices.Clone(u.lists)
+		if len(was) > 1 {
+			u.later(time.Duration(op.M)*op.For/40, func() { _ = listed(was) })
+			return listed(slices.Delete(slices.Clone(was), i, i+1))
+		}
+	case 1:
+		if len(u.lists) > 1 {
+			return listed(slices.Delete(slices.Clone(u.lists), i, i+1))
+		}
+	case 2:
+		if len(u.lists) < 4 {
+			return listed(slices.Insert(slices.Clone(u.lists), i, free[0]))
+		}
+	case 3: // a group is renamed: the old one wants none, and a new one comes
+		renamed := slices.Clone(u.lists)
+		renamed[i] = free[op.M%len(free)]
+		return listed(renamed)
+	case 4, 5: // a worker moves to another group, or to none
+		if all := slices.DeleteFunc(u.Children(namespace), func(w *worker) bool {
+			return !isOwned(w) || u.shape.slots && u.hasSlots(u.group(w)) // its name would still fill the slot
+		}); len(all) > 0 {
+			if op.M == 0 {
+				name = ""
+			}
+			u.orphans[name]++
+			clear(u.turns)
+			_, err := u.EditChild(context.Background(), namespace, all[op.M%len(all)].Name, func(w *worker) {
+				w.Labels["group"], w.Labels["slot"] = name, fmt.Sprintf("%s-%d", base(name), op.M%3)
+			})
+			return err
+		}
+	case 6, 7: // the template of a group is refused, its quota is full, or its creations have no answer
+		u.refuse(name, op.M)
+		u.later(20*op.For, func() {
+			if u.more == 0 { // see grow
+				u.refused = ""
+			}
+		})
+	}
+	return nil
+}
+
+// refuse lets the server refuse the creations of a group.
+func (u *updates) refuse(group string, n int) {
+	call := replicastest.Call{Verb: "create", Kind: "Worker"}
+	u.refused, u.refusal = group, []error{errQuota, failure.Timeout.Of(call), failure.Invalid.Of(call)}[n%3]
+}
+
+// grow refuses the creations of one group, and lets all groups grow.
+func (u *updates) grow() error {
+	u.refuse(u.lists[u.random.IntN(len(u.lists))], u.random.IntN(3))
+	u.more = 2
+	return u.scale(int(u.wanted))
+}
+
+// grown returns an error if another group than the refused one has not the right number. It then ends the refusal.
+func (u *updates) grown() error {
+	p, err := u.GetOwner(context.Background(), namespace, "pool")
+	if err != nil {
+		return err
+	}
+	refused := u.refused
+	u.refused = ""
+	return u.exact(p.wants(), refused)
+}
+
 // A hit makes the next changes or deletions fail. Those that land late may leave their worker in the dark until they have
 // landed: each further call for it is refused, but calls for other workers are not.
 type hit struct {
@@ -917,24 +1156,31 @@ func (u *updates) calm() {
 	if u == nil {
 		return
 	}
-	u.during, u.undo, u.dies, u.Webhook, u.hit = "", 0, 0, nil, hit{}
+	u.during, u.undo, u.dies, u.Webhook, u.hit, u.refused = "", 0, 0, nil, hit{}, ""
 	clear(u.dark)
 	u.alone()
 	u.controller.View.OwnerWatch.Lag = lag
 	u.controller.View.OwnerWatch.Relist()
 	for _, w := range u.Children(namespace) {
-		_, _ = u.EditChild(context.Background(), namespace, w.Name, func(w *worker) { delete(w.Labels, "go") })
+		_, _ = u.EditChild(context.Background(), namespace, w.Name, func(w *worker) {
+			if delete(w.Labels, "go"); u.shape.groups && u.group(w) == "" {
+				u.ask(w, "")
+			}
+		})
 	}
 }
 
 // settled returns an error if a worker is not as the pool wants it.
 func (u *updates) settled(p *pool) error {
 	for _, w := range u.Children(namespace) {
-		if requestOf(w) != "" {
+		if requestOf(w) != "" && (!u.shape.groups || u.group(w) != "") {
 			return fmt.Errorf("chaos: worker %s bears the mark %q for ever", w.Name, requestOf(w))
 		}
 	}
 	for _, w := range u.owned() {
+		if u.shape.groups && u.group(w) == "" {
+			continue
+		}
 		if w.Spec.Content != p.Spec.Content || w.Labels[note] != p.Spec.Note || !isReady(w) {
 			return fmt.Errorf("chaos: worker %s has content %q and note %q, want %q and %q (%v)", w.Name, w.Spec.Content, w.Labels[note], p.Spec.Content, p.Spec.Note, w.Status)
 		}
