@@ -4,6 +4,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -227,8 +228,8 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
-// The judges of changes in place and of marks notice a controller that takes too many workers, puts a worker back to an older
-// generation of its pool, patches without end, or takes a mark for what it is not. Without the defect, the same story breaks
+// The judges of changes in place, of marks and of groups notice a controller that takes too many workers, puts a worker back to
+// an older generation of its pool, patches without end, takes a mark for what it is not, or mixes its groups. Without the defect, the same story breaks
 // no rule.
 func TestPlantedUpdatesAreNoticed(t *testing.T) {
 	t.Parallel()
@@ -237,28 +238,29 @@ func TestPlantedUpdatesAreNoticed(t *testing.T) {
 		plant chaos.Plant
 		story string
 		want  string
-		marks uint64 // if not 0, the seed of a shape with marks
+		seed  uint64 // 0 means one of a shape that only has updates
 	}{
-		"a changed worker is ready at once":     {chaos.ReadyAtOnce, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
-		"the limit is forgotten":                {chaos.NoLimit, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
-		"each pass changes all workers":         {chaos.Impatient, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
-		"a late patch meets a newer worker":     {chaos.Unversioned, "scale-pool 1 0 0s; run 0 0 20s; pool-calls 6 0 1s; update-pool 0 1 0s; run 0 0 10s; update-pool 0 2 0s; run 0 0 2m", "is changed back to generation", 0},
-		"an old pool is taken for the live one": {chaos.OldOwner, "scale-pool 2 0 0s; run 0 0 20s; update-pool 0 7 0s; run 0 0 3m; update-pool 10 3 8s; run 0 0 2m", "is changed back to generation", 0},
-		"a webhook is not heeded":               {chaos.Impatient, "scale-pool 1 0 0s; run 0 0 20s; update-pool 6 1 1m; update-pool 0 1 0s; update-pool 1 0 1m; run 0 0 20m", "times in an hour", 0},
-		"a marked worker counts":                {chaos.MarkIgnored, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 1 0 0s; run 0 0 5m", "is asked to leave again, but it bears the mark", 60},
-		"one that must go is taken back":        {chaos.Regretful, "scale-pool 4 0 0s; run 0 0 20s; mark-pool 6 0 0s; run 0 0 1m", "is taken back, but must go", 60},
-		"any drain will do":                     {chaos.AnyRequest, "mark-pool 5 1 0s; scale-pool 4 0 0s; run 0 0 30s; scale-pool 3 0 0s; run 0 0 3s; pool-watch 0 0 0s; run 0 0 10s; mark-pool 2 0 0s; pool-watch 3 0 0s; run 0 0 3m", "has neither ended nor drained for the request", 60},
-		"no mark is taken back":                 {chaos.NoRecall, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; run 0 0 1m", "is created, and 5 stay or could be taken back, want 4", 60},
-		"a late mark meets a newer worker":      {chaos.Unversioned, "scale-pool 4 0 0s; run 0 0 20s; pool-calls 6 0 2s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; update-pool 3 1 0s; run 0 0 2m", "leaves 3 that stay, want 4 (late: true)", 60},
+		"a changed worker is ready at once":              {chaos.ReadyAtOnce, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"the limit is forgotten":                         {chaos.NoLimit, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"each pass changes all workers":                  {chaos.Impatient, rollout, "a patch of worker pool-bbbbd leaves 2 available, want 3", 0},
+		"a late patch meets a newer worker":              {chaos.Unversioned, "scale-pool 1 0 0s; run 0 0 20s; pool-calls 6 0 1s; update-pool 0 1 0s; run 0 0 10s; update-pool 0 2 0s; run 0 0 2m", "is changed back to generation", 0},
+		"an old pool is taken for the live one":          {chaos.OldOwner, "scale-pool 2 0 0s; run 0 0 20s; update-pool 0 7 0s; run 0 0 3m; update-pool 10 3 8s; run 0 0 2m", "is changed back to generation", 0},
+		"a webhook is not heeded":                        {chaos.Impatient, "scale-pool 1 0 0s; run 0 0 20s; update-pool 6 1 1m; update-pool 0 1 0s; update-pool 1 0 1m; run 0 0 20m", "times in an hour", 0},
+		"a marked worker counts":                         {chaos.MarkIgnored, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 1 0 0s; run 0 0 5m", "is asked to leave again, but it bears the mark", chaos.Marks + 60},
+		"one that must go is taken back":                 {chaos.Regretful, "scale-pool 4 0 0s; run 0 0 20s; mark-pool 6 0 0s; run 0 0 1m", "is taken back, but must go", chaos.Marks + 60},
+		"any drain will do":                              {chaos.AnyRequest, "mark-pool 5 1 0s; scale-pool 4 0 0s; run 0 0 30s; scale-pool 3 0 0s; run 0 0 3s; pool-watch 0 0 0s; run 0 0 10s; mark-pool 2 0 0s; pool-watch 3 0 0s; run 0 0 3m", "has neither ended nor drained for the request", chaos.Marks + 60},
+		"no mark is taken back":                          {chaos.NoRecall, "mark-pool 5 3 0s; scale-pool 4 0 0s; run 0 0 20s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; run 0 0 1m", "is created, and 5 stay or could be taken back, want 4", chaos.Marks + 60},
+		"a name counts for a group by its first letters": {chaos.ByPrefix, "scale-pool 5 0 0s; run 0 0 30s; divide-pool 6 1 8s; scale-pool 4 0 0s; run 0 0 5s; scale-pool 6 0 0s; run 0 0 1m", `created in group "gpu"`, chaos.Groups + 79},
+		"a group that went is kept":                      {chaos.KeepsGone, "scale-pool 4 0 0s; run 0 0 30s; divide-pool 1 1 0s; run 0 0 1m", "workers in gpu-big, want 0", chaos.Groups + 79},
+		"an orphan of no listed group":                   {chaos.AdoptsAll, "scale-pool 3 0 0s; run 0 0 20s; orphan-pool 0 3 0s; run 0 0 1m", `is adopted into group "gpu-big-2"`, chaos.Groups + 79},
+		"the refusal of one group stops all":             {chaos.OneForAll, "scale-pool 3 0 0s; run 0 0 20s", "workers in cpu, want", chaos.Groups + 139},
+		"a late mark meets a newer worker":               {chaos.Unversioned, "scale-pool 4 0 0s; run 0 0 20s; pool-calls 6 0 2s; scale-pool 3 0 0s; run 0 0 5s; scale-pool 4 0 0s; update-pool 3 1 0s; run 0 0 2m", "leaves 3 that stay, want 4 (late: true)", chaos.Marks + 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			story, err := chaos.Parse(tc.story)
 			require.NoError(t, err)
-			seed := uint64(chaos.Updates + 5)
-			if tc.marks > 0 {
-				seed = chaos.Marks + tc.marks
-			}
+			seed := cmp.Or(tc.seed, chaos.Updates+5)
 			require.NoError(t, chaos.RunPlanted(seed, story, chaos.Nothing).Err)
 			require.ErrorContains(t, chaos.RunPlanted(seed, story, tc.plant).Err, tc.want)
 		})

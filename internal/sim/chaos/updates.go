@@ -974,7 +974,7 @@ func (u *updates) divide(op Op) error {
 		u.lists = groups
 		return u.scale(int(u.wanted))
 	}
-	switch op.N % 8 {
+	switch op.N % 9 {
 	case 0: // a group goes, and is back within about the lag of the cache
 		was := slices.Clone(u.lists)
 		if len(was) > 1 {
@@ -1014,6 +1014,12 @@ func (u *updates) divide(op Op) error {
 				u.refused = ""
 			}
 		})
+	case 8: // a worker of the group with slots must go
+		all := slices.DeleteFunc(u.Children(namespace), func(w *worker) bool { return !isOwned(w) || u.group(w) != "gpu" })
+		if len(all) > 0 {
+			_, err := u.EditChild(context.Background(), namespace, all[op.M%len(all)].Name, func(w *worker) { w.Labels["go"] = "now" })
+			return err
+		}
 	}
 	return nil
 }
