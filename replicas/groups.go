@@ -186,7 +186,7 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 	return all, Blocked{}, nil
 }
 
-// onceOnly returns a function that calls f only once, or f itself if only one call is to be expected.
+// onceOnly returns a function that calls f only once, or f itself if it is not called often.
 func onceOnly[T any](f func() []T, often bool) func() []T {
 	if f == nil || !often {
 		return f

@@ -296,7 +296,7 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 	return keepers
 }
 
-// lotsOf finds out which slots are to be filled. A slot is vacant if it has no active child. Under the limits of a rollout,
+// lotsOf finds the slots that need a child. A slot is vacant if it has no active child. Under the limits of a rollout,
 // a child that must go does not count, so that its successor can come before it goes.
 func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
 	rules := s.Rules // fitSlots changes those of the Spec

@@ -461,7 +461,7 @@ func (p *pass[O, C]) takenNames() (names []string) {
 		switch {
 		case k.Reason != NameTaken:
 		case filled.Has(k.Key):
-			// Somebody gave the stranger our labels, so it is a child now. The gate would stand for up to a minute more.
+			// A user gave the stranger our labels, so it is a child now. The gate would stand for up to a minute more.
 			delete(p.state.holds, k)
 		case !p.view.wanted.Has(k.Key):
 			delete(p.state.holds, k)

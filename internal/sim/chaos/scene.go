@@ -139,7 +139,7 @@ func splits() []scene {
 	return []scene{
 		// Creations have no answer in two groups, whose names begin with the same letters, and one of them shrinks.
 		{"scale-pool 2", "run 30s", "pool-calls 0 4 3s|pool-calls 1 9 3s|pool-calls 2 5 3s", "pool-watch 0|pool-watch 1 0 4s", "scale-pool 5|scale-pool 8", "run 200ms|run 2s", "scale-pool 1|scale-pool 9", "run 20s", "pool-watch 3", "run 1m"},
-		// A group is not listed any more while its creations or deletions are under way, and is back.
+		// A group is taken off the list while its creations or deletions are under way, and is back.
 		{"scale-pool 4", "run 30s", "pool-calls 0 4 3s|pool-calls 1 9 3s|update-pool 9 0", "divide-pool 1|divide-pool 3", someTime, "orphan-pool", "divide-pool 2", someTime, "update-pool 9 3", "run 1m"},
 		// Workers move between groups while these are scaled.
 		{"scale-pool 5", "run 30s", "pool-watch 0|pool-watch 1 0 6s", "divide-pool 4", "divide-pool 4", "scale-pool 2", someTime, "pool-watch 3", "run 1m"},
