@@ -638,7 +638,7 @@ func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 		}
 		w.must(t, c.Recall && w.isWanted(slot) && !filled[slot] && !inFlight(slot), "recall of %s", c.Object.Name)
 		w.must(t, !slices.ContainsFunc(w.members, func(m guest) bool {
-			return w.spec.SlotOf(m) == slot && !(w.limited && isOld(m)) && !bears("leave")(m)
+			return w.spec.SlotOf(m) == slot && (!w.limited || !isOld(m)) && !bears("leave")(m)
 		}), "%s has a child that stays", slot)
 		w.must(t, !w.hasUndecided(slot), "%s has an orphan", slot)
 		filled[slot] = true

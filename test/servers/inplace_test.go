@@ -385,7 +385,7 @@ func grouped() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Replicas, s.Template = 0, nil
 		s.GroupOf = groupOf
-		for _, word := range strings.Fields(rs.Spec.Template.Annotations["groups"]) {
+		for word := range strings.FieldsSeq(rs.Spec.Template.Annotations["groups"]) {
 			name, number, _ := strings.Cut(word, "=")
 			n, _ := strconv.Atoi(number)
 			s.Groups = append(s.Groups, replicas.Group[*corev1.Pod]{
