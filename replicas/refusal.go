@@ -13,7 +13,7 @@ import (
 )
 
 // In errors from this package, RefusedError.Reason is one of these constants, InvalidRollout,
-// InvalidChange or InvalidDeleteOptions.
+// InvalidChange, InvalidGroups or InvalidDeleteOptions.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -29,7 +29,7 @@ const (
 type RefusedError struct {
 	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is
 	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, InvalidChange,
-	// InvalidDeleteOptions, or a reason of your own.
+	// InvalidGroups, InvalidDeleteOptions, or a reason of your own.
 	Reason string
 	// Err describes the mistake, and names the object and the field. If Err is nil, Reason is the
 	// only detail in the error message.

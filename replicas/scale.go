@@ -19,8 +19,8 @@ import (
 type PodScale = Scale[*corev1.Pod]
 
 // A Scale says which children to create, change and delete, so that the owner has the desired number
-// of children, and each of them is as it should be. Only a plan with Spec.Slots, Spec.MaxUnavailable
-// or Spec.MaxSurge can contain both creations and deletions. If a plan contains both, create before
+// of children, and each of them is as it should be. With Spec.Groups, each list contains the children
+// of one group after those of another. Only a plan with Spec.Slots, Spec.Groups, Spec.MaxUnavailable or Spec.MaxSurge can contain both creations and deletions. If a plan contains both, create before
 // you delete, and delete even if the creations fail. Update and Discard may be set together with
 // Create or Delete.
 type Scale[T metav1.Object] struct {

@@ -24,7 +24,7 @@ func Ordinals(base string) func(i int) string {
 }
 
 // MaxSlots is the maximum number of slots. If Slots is set and Replicas is above MaxSlots, the spec
-// is refused.
+// is refused. With Spec.Groups, this is the maximum of each group.
 const MaxSlots = 1_000_000
 
 // slots describes the wanted slots. It holds only the names that a plan needs. The zero value
@@ -272,7 +272,7 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 			bySlot[slot] = append(bySlot[slot], c)
 		}
 	}
-	gone := sets.New(s.Facts.DeletionsInFlight...)
+	gone, ranking, isRanked := sets.New(s.Facts.DeletionsInFlight...), podrank.Options[T]{}, false
 	for _, children := range bySlot {
 		for _, isBetter := range []func(T) bool{
 			func(c T) bool { return !s.Rules.isLeaving(c) },
@@ -286,8 +286,10 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 			}
 		}
 		if len(children) > 1 {
-			ranking := s.ranking(owned)
-			ranking.MustStay = nil // all of them must stay, or none
+			if !isRanked { // once, because it looks at all children
+				ranking, isRanked = s.ranking(owned), true
+				ranking.MustStay = nil // all of them must stay, or none
+			}
 			order := podrank.Select(children, len(children), ranking)
 			children = []T{order[len(order)-1].Object}
 		}

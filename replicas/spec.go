@@ -77,7 +77,7 @@ type Spec[T metav1.Object] struct {
 	Replicas int32
 	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
 	// such as an ordinal, a zone or a node. If i is below Replicas, slot i is called a wanted slot.
-	// Each child has the name of its slot. The function Ordinals returns a function that you can
+	// Unless SlotOf is set, each child has the name of its slot. The function Ordinals returns a function that you can
 	// use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have
 	// the same name, or if Replicas is above MaxSlots. For each plan, Slots is called with
 	// ascending i, but only until the plan has found the slots that it needs. If the plan does not
@@ -194,8 +194,8 @@ type Spec[T metav1.Object] struct {
 	// A mark counts like a deletion: limits and order are the same, MustStay prevents it, and a marked child is replaced
 	// as Rules.Leaving says. Who deletes it at last is the child's own controller, or Rules.Discard ("it has drained").
 	// If fewer children stay than are wanted, a plan takes marks back before it creates a child, those first that would
-	// have been deleted last. A child that must go is never taken back. With Slots, a marked child keeps its slot until
-	// it is gone, so two hours of draining are two hours without a replacement. While the owner is drained by its
+	// have been deleted last. A child that must go is never taken back. With Slots and without SlotOf, a marked child keeps its slot
+	// until it is gone, so two hours of draining are two hours without a replacement. While the owner is drained by its
 	// Finalizer, its children are marked too.
 	//
 	// Put the reason of your request into the mark, and let Discard compare it: a mark that was left from an earlier
@@ -234,7 +234,7 @@ type Spec[T metav1.Object] struct {
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
 	// go are deleted at the same time. The Spec is refused if a limit is negative, or if
-	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. The
+	// MaxUnavailable is above 100%. With Slots and without SlotOf, the Spec is also refused if MaxSurge is not 0. The
 	// Spec is also refused if children must go, but a rollout could never replace them because both
 	// limits are 0.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
@@ -263,7 +263,8 @@ type Facts[T metav1.Object] struct {
 	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
 	// Names returns a name for a new child. The name should consist of the given prefix and at most
-	// 5 other characters. The prefix is BaseName or the owner's name, followed by "-" and truncated
+	// 5 other characters, and with groups or SlotOf these contain no "-". With groups, the prefix is the base of the
+	// group and "-", and with SlotOf, the slot and "-". Otherwise it is BaseName or the owner's name, followed by "-" and truncated
 	// to 58 characters. So the name has at most 63 characters. If the name is in Taken, or belongs
 	// to an object in the list or to another new child, Names is called again. An illegal name is
 	// an error. If BaseName is empty and the owner's own name is illegal, Names may return any name
@@ -272,15 +273,15 @@ type Facts[T metav1.Object] struct {
 	Names func(prefix string) string
 	// Undecided lists orphans that may belong to the owner already, or may be adopted later. Do not
 	// pass these orphans to Manage too, because Manage would plan to adopt them. Each of them holds
-	// a place, so a plan creates one child fewer for it. With Slots, it holds only the slot that
-	// has its name. Deletions are not affected. A nil object is refused.
+	// a place, so a plan creates one child fewer for it. With Slots, it holds only its
+	// slot, and with Groups, a place in its group. Deletions are not affected. A nil object is refused.
 	Undecided []T
 	// CreationsInFlight lists the names of children whose creation got no response and may still
 	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
 	// creation if the name begins with the prefix that is passed to Names, and if no object has the
 	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
 	// child counts as existing, except with Slots. With Slots, the child can fill only the slot
-	// with its own name. If another object has the name, the server will refuse the creation. In
+	// of its name, and with Groups, it counts in the group of its name. If another object has the name, the server will refuse the creation. In
 	// this case, put the name into Taken instead.
 	CreationsInFlight []string
 	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
