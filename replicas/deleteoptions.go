@@ -4,6 +4,7 @@
 package replicas
 
 import (
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,9 @@ const InvalidDeleteOptions = "InvalidDeleteOptions"
 
 // checkDeleteOptions returns an error if no child could be deleted with DeleteOptions.
 func (s *Spec[T]) checkDeleteOptions() error {
+	if reflect.ValueOf(&s.DeleteOptions).Elem().IsZero() { // the usual case
+		return nil
+	}
 	opts := s.DeleteOptions
 	switch {
 	case opts.Preconditions != nil:

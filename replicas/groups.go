@@ -51,8 +51,10 @@ const maxBase = maxNamePrefix - 1
 // A part is what is planned on its own: one group, or all children of an owner without groups.
 type part[T metav1.Object] struct {
 	*Spec[T]
-	wanted               slots[T]
-	owned, ended, marked []T
+	wanted slots[T]
+	owned  []T // the active children, each of them once
+	ended  []T // those to discard
+	marked []T
 }
 
 // parts returns the part of each group in Groups, without its children.
@@ -159,15 +161,14 @@ func (s *Spec[T]) deal(parts []part[T], owned, ended, marked []T) []part[T] {
 // scaleParts joins the Scales of all parts.
 func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked Blocked, err error) {
 	if s.GroupOf == nil {
-		p := &parts[0]
-		return p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
+		return parts[0].scale(objs)
 	}
 	related := onceOnly(s.Facts.Related, true)
 	blocked = s.blocked() // also if there are no groups
 	for i := range parts {
 		p := &parts[i]
 		p.Facts.Related = related
-		scale, why, err := p.scale(p.owned, p.ended, p.marked, objs, p.wanted)
+		scale, why, err := p.scale(objs)
 		if err != nil {
 			return Scale[T]{}, Blocked{}, err
 		}

@@ -156,10 +156,13 @@ func (r Rules[T]) activeOrDefault() func(T) bool {
 	if r.Active != nil {
 		return r.Active
 	}
-	active, leaving := isNotDeleted[T], r.Leaving
+	var active func(T) bool
 	if pods := rulesOfPods[T](); pods != nil {
 		active = pods.Active
+	} else {
+		active = isNotDeleted[T]
 	}
+	leaving := r.Leaving
 	if leaving == nil {
 		return active
 	}

@@ -142,13 +142,11 @@ func (s *Spec[T]) burst() int {
 }
 
 // scale decides how many children to create and which children to change and delete. If nothing may
-// be created, changed or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
-// each of them once. The argument ended contains the children to discard. No new child gets the
-// name of an object in objs.
+// be created, changed or deleted, scale returns the reason as a Blocked. No new child gets the name of an object in objs.
 //
 // An active child that is being deleted is not replaced before it is gone.
-func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[T], Blocked, error) {
-	changes, outdated, err := s.drift(owned)
+func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
+	changes, outdated, err := s.drift(s.owned)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
@@ -156,26 +154,26 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
 	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
-	owned, doubled, err := s.fitSlots(owned, marked, &wanted)
+	owned, doubled, err := s.fitSlots(s.owned, s.marked, &s.wanted)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	room, burst := s.room(owned, marked, wanted, changes), s.burst()
+	room, burst := s.room(owned, s.marked, s.wanted, changes), s.burst()
 	if err := s.checkReplaces(room); err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	recalls, err := s.recalls(marked, &room)
+	recalls, err := s.recalls(s.marked, &room)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
 	_, taken := room.clampRecalls(recalls)
-	places, toFill := max(room.Create-taken, 0), wanted.toFill(recalls)
+	places, toFill := max(room.Create-taken, 0), s.wanted.toFill(recalls)
 	limit := burst
 	if s.MaxDeletions != nil {
 		limit = *s.MaxDeletions
 	}
-	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
-	scale := Scale[T]{Outdated: outdated, Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
+	create, remove, discard := 0, min(room.Delete, limit), min(len(s.ended), burst)
+	scale := Scale[T]{Outdated: outdated, Deferred: room.Delete - remove + len(s.ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
 	if remove == 0 || room.roll != nil || s.Slots != nil {
@@ -190,9 +188,9 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots[T]) (Scale[
 			return Scale[T]{}, Blocked{}, err
 		}
 	}
-	scale.Discard = s.discards(ended[:discard])
+	scale.Discard = s.discards(s.ended[:discard])
 	if scale.Create = create; create > 0 {
-		if scale.Names, err = s.names(create, toFill, objs, wanted.lots); err != nil {
+		if scale.Names, err = s.names(create, toFill, objs, s.wanted.lots); err != nil {
 			return Scale[T]{}, Blocked{}, err
 		}
 		scale.maker = s.maker()

@@ -48,5 +48,9 @@ func sameSelector(t *testing.T, want labels.Selector, wantErr error, got labels.
 		return
 	}
 	require.NoError(t, err)
-	assert.Equal(t, want, got)
+	assert.Equal(t, want.String(), got.String())
+	wanted, _ := want.Requirements()
+	requirements, selectable := got.Requirements()
+	assert.True(t, selectable)
+	assert.Equal(t, wanted, requirements)
 }

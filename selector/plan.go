@@ -115,6 +115,9 @@ type rule struct {
 // the selector has another type than the result of labels.NewSelector, equalities returns nil,
 // because the Matches method of another type may check more than the requirements.
 func equalities(sel labels.Selector) object.Labels {
+	if set, ok := sel.(labels.ValidatedSetSelector); ok {
+		return object.ListLabels(set)
+	}
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
 	}

@@ -32,6 +32,7 @@ package selector
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +80,7 @@ func setBased(s *metav1.LabelSelector) (labels.Selector, error) {
 		return nil, object.CheckSelector(nil)
 	}
 	if len(s.MatchExpressions) == 0 && arePlain(s.MatchLabels) {
-		return labels.SelectorFromValidatedSet(s.MatchLabels), nil
+		return labels.ValidatedSetSelector(maps.Clone(s.MatchLabels)), nil
 	}
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -90,7 +91,7 @@ func setBased(s *metav1.LabelSelector) (labels.Selector, error) {
 
 func equalityBased(s map[string]string) (labels.Selector, error) {
 	if arePlain(s) {
-		return labels.SelectorFromValidatedSet(s), nil
+		return labels.ValidatedSetSelector(maps.Clone(s)), nil
 	}
 	sel, err := labels.ValidatedSelectorFromSet(s)
 	if err != nil {

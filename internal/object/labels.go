@@ -41,11 +41,14 @@ func CheckSelector(sel labels.Selector) error {
 	if IsNil(sel) {
 		return errors.New("selector is nil")
 	}
-	if _, selectable := sel.Requirements(); !selectable { // for example, a selector made from a nil *metav1.LabelSelector
-		return errors.New("selector matches nothing")
-	}
 	if sel.Empty() {
 		return errors.New("selector is empty")
+	}
+	if _, ok := sel.(labels.ValidatedSetSelector); ok { // it would have to build its requirements
+		return nil
+	}
+	if _, selectable := sel.Requirements(); !selectable { // for example, a selector made from a nil *metav1.LabelSelector
+		return errors.New("selector matches nothing")
 	}
 	return nil
 }

@@ -242,7 +242,8 @@ type reconciler[O, C Object] struct {
 	patchType                    types.PatchType
 	// statusCounts is true if a status write increases the owner's generation.
 	statusCounts atomic.Bool
-	backOff      bool // Options.BackOffFailed, with its default
+	backOff      bool                       // Options.BackOffFailed, with its default
+	names        func(prefix string) string // the names of new children
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
@@ -255,6 +256,7 @@ func newReconciler[O, C Object](kind Kind[O, C], cache Cache[O, C], opts Options
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child),
 		backOff:   kind.Child.GroupKind() != schema.GroupKind{Kind: "Pod"},
+		names:     func(prefix string) string { return prefix + suffix(opts.Random) },
 	}
 	if opts.BackOffFailed != nil {
 		r.backOff = *opts.BackOffFailed

@@ -244,27 +244,6 @@ func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 	}
 }
 
-// counting returns the rules that decide which children count as active, ready and available in the
-// status.
-func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
-	complete := rules.Complete()
-	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready, Available: complete.Available, Terminating: terminatingBy(rules)}
-}
-
-// terminatingBy returns a function that reports whether a child counts as terminating. A child counts as
-// terminating if it is being deleted and is not active. A pod in phase Succeeded or Failed never counts as
-// terminating (T8).
-func terminatingBy[C Object](rules replicas.Rules[C]) func(C) bool {
-	is := rules.Complete()
-	pods, arePods := any(status.IsPodTerminating).(func(C) bool)
-	return func(c C) bool {
-		if arePods && c.GetDeletionTimestamp() != nil {
-			return pods(c) && !is.Active(c)
-		}
-		return is.Leaving(c) && !rules.Ended(c) && !is.Active(c)
-	}
-}
-
 // lingers reports whether a child continues to exist after the server has accepted its deletion. This is
 // the case if the child has finalizers, or is a pod that must first stop on its node.
 func lingers(c Object) bool {

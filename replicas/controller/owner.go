@@ -29,6 +29,10 @@ import (
 func (p *pass[O, C]) wants(ctx context.Context) bool {
 	owner, err := p.cache.Owner(ctx, p.Name)
 	switch {
+	case err == nil && object.IsNil(owner):
+		err = fmt.Errorf("controller: %s %q: the cache returned nil", p.kind.Owner.Kind, p.Name)
+	case err == nil:
+		err = p.checkScope(owner)
 	case apierrors.IsNotFound(err):
 		p.step = scales // an owner that is gone has no gates
 		p.forget(expectations.Key{NamespacedName: p.Name})
@@ -36,12 +40,8 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 			p.again(next)
 		}
 		return false
-	case err != nil:
-		err = fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
-	case object.IsNil(owner):
-		err = fmt.Errorf("controller: %s %q: the cache returned nil", p.kind.Owner.Kind, p.Name)
 	default:
-		err = p.checkScope(owner)
+		err = fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
 	}
 	if err != nil {
 		p.fails(err)
@@ -62,9 +62,8 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.refuseSpec(ctx, err)
 		return false
 	}
-	p.groups = groupsIn(p.spec)
 	p.state.rounds.by(p.spec.GroupOf)
-	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Wanted()
+	p.rules, p.Desired = p.spec.Rules.Complete(), p.spec.Wanted()
 	p.deletePendingStrays(ctx)
 	return true
 }
@@ -109,8 +108,10 @@ func groupsIn[C Object](spec replicas.Spec[C]) []replicas.Group[C] {
 
 // group returns a group by its name. One that is not listed wants none.
 func (p *pass[O, C]) group(name string) (group replicas.Group[C]) {
-	if i := slices.IndexFunc(p.groups, func(g replicas.Group[C]) bool { return g.Name == name }); i >= 0 {
-		group = p.groups[i]
+	for _, g := range groupsIn(p.spec) {
+		if g.Name == name {
+			return g
+		}
 	}
 	return group
 }
@@ -125,7 +126,7 @@ func (p *pass[O, C]) groupOf(c C) string {
 
 // hasNamedSlots reports whether the slots of a group are the names of its children.
 func (p *pass[O, C]) hasNamedSlots() bool {
-	return p.spec.SlotOf == nil && slices.ContainsFunc(p.groups, func(g replicas.Group[C]) bool { return g.Slots != nil })
+	return p.spec.SlotOf == nil && (p.spec.Slots != nil || slices.ContainsFunc(p.spec.Groups, func(g replicas.Group[C]) bool { return g.Slots != nil }))
 }
 
 // rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
@@ -133,11 +134,15 @@ func (p *pass[O, C]) hasNamedSlots() bool {
 // a child's status may differ from the Controller's clock, so this time can only make NotReadySince later.
 // Available of pods is not set if the Ready condition tells it.
 func (p *pass[O, C]) rememberReadiness(spec *replicas.Spec[C]) (remembers bool) {
-	rules, minReady := spec.Rules.Complete(), time.Duration(spec.MinReadySeconds)*time.Second
+	minReady := time.Duration(spec.MinReadySeconds) * time.Second
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && spec.Rules.Ready == nil {
 		minReady = 0
 	}
-	if rules.Ready == nil || minReady <= 0 && rules.ReadyWithin <= 0 {
+	if minReady <= 0 && spec.Rules.ReadyWithin <= 0 {
+		return false
+	}
+	rules := spec.Rules.Complete()
+	if rules.Ready == nil {
 		return false
 	}
 	spec.Rules.NotReadySince = func(c C) (told time.Time) {

@@ -21,7 +21,6 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
-	"github.com/replicakit/replicakit/status"
 )
 
 // sync runs a pass for an owner, and reports the pass to the metrics and to Kind.Observe.
@@ -78,8 +77,7 @@ type pass[O, C Object] struct {
 	cached O // the owner from the cache; Owner may be a newer version from the server
 	state  *memory[C]
 	spec   replicas.Spec[C]
-	groups []replicas.Group[C] // see groupsIn
-	rules  status.Rules[C]
+	rules  replicas.Rules[C] // those of the spec, complete
 	// ownerRead is true if a read in this pass has shown that the owner on the server wants the same children
 	// as p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something
 	// else.
@@ -98,6 +96,7 @@ type pass[O, C Object] struct {
 	snapshot ledger.Snapshot[C]
 	view     view[C]
 	facts    replicas.Facts[C]
+	others   *[]C // what Cache.Related has returned, or nil before it is asked
 	own      ownPlan[C]
 }
 

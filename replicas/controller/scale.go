@@ -120,11 +120,11 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 		parts = []replicas.GroupScale[C]{{Scale: scale}}
 	}
 	for _, part := range parts {
-		scale, group := part.Scale, p.group(part.Name)
-		if limit := group.MaxDeletions; scale.Deferred > 0 {
-			reason := BurstLimit
+		scale := part.Scale
+		if scale.Deferred > 0 {
+			reason, group := BurstLimit, p.group(part.Name)
 			rolls := group.MaxUnavailable != nil || group.MaxSurge != nil
-			if limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
+			if limit := group.MaxDeletions; limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
 				reason = MaxDeletions
 			}
 			p.gate(reason, part.Name, 0, nil)

@@ -126,7 +126,7 @@ func (p *pass[O, C]) report(ctx context.Context) {
 // Conflict, writeStatus reads the owner from the server and writes the status of this owner (U3).
 func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 	err := p.patchStatus(ctx, p.Owner, set)
-	if apierrors.IsConflict(err) {
+	if err != nil && apierrors.IsConflict(err) {
 		var fresh O
 		if fresh, err = p.readSame(ctx); err == nil {
 			err = p.patchStatus(ctx, fresh, set)
@@ -290,7 +290,7 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 		p.state.ready.keep(nil)
 		return after
 	}
-	now, rules, minReady := p.opts.Now(), p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
+	now, rules, minReady := p.opts.Now(), p.rules, time.Duration(p.spec.MinReadySeconds)*time.Second
 	wait := func(from time.Time, d time.Duration) {
 		if at := from.Add(d); d > 0 && at.After(p.Now) { // compared with p.Now, because the children were judged as of p.Now
 			after = earliest(after, max(at.Sub(now), 1))
@@ -377,8 +377,9 @@ func (p *pass[O, C]) countGroups(all census[C]) {
 	if p.spec.GroupOf == nil {
 		return
 	}
-	p.Groups = make([]GroupOutcome, len(p.groups))
-	for i, g := range p.groups {
+	groups := groupsIn(p.spec)
+	p.Groups = make([]GroupOutcome, len(groups))
+	for i, g := range groups {
 		in := func(children []C) []C { return filter(children, func(c C) bool { return p.groupOf(c) == g.Name }) }
 		is := GroupOutcome{Name: g.Name, Desired: g.Replicas, Updated: int32(len(in(p.Active)))}
 		is.Counts = p.count(census[C]{counted: in(all.counted), leaving: in(all.leaving), deleted: in(all.deleted)})
@@ -398,9 +399,12 @@ func (p *pass[O, C]) countGroups(all census[C]) {
 
 // tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.
 func (p *pass[O, C]) tally(children []C) status.Counts {
+	counting := func() status.Rules[C] {
+		return status.Rules[C]{Active: p.rules.Active, Ready: p.rules.Ready, Available: p.rules.Available, Terminating: p.isTerminating}
+	}
 	pods, arePods := any(children).([]*corev1.Pod)
 	if !arePods {
-		return status.Count(children, p.rules)
+		return status.Count(children, counting())
 	}
 	var template map[string]string
 	if p.spec.Template != nil {
@@ -409,7 +413,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if is := p.spec.Rules; is.Active == nil && is.Leaving == nil && is.Ready == nil && is.NoneEnds() { // in the usual case, read the conditions only once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
-	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
+	rules, _ := any(counting()).(status.Rules[*corev1.Pod])
 	labels := object.ListLabels(template)
 	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
 	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/status"
 )
 
 // A view holds the newest known state of the children.
@@ -154,8 +156,14 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 		return false
 	}
 	p.facts.Now = p.Now
-	p.facts.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
-	p.facts.Related = sync.OnceValue(func() []C { return p.related(ctx) })
+	p.facts.Names = p.names
+	p.facts.Related = func() []C {
+		if p.others == nil { // every plan of a pass ranks the children by the same objects
+			related := p.related(ctx)
+			p.others = &related
+		}
+		return *p.others
+	}
 	p.judge(seen)
 	p.setChildren(seen.Children)
 	return true
@@ -224,16 +232,25 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	return view.Children, err
 }
 
-// terminating returns the owner's children that are being deleted and are not
-// active.
+// terminating returns the owner's children that are on their way out and do not count any more.
 func (p *pass[O, C]) terminating() (terminating []C) {
-	owner, isTerminating := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind()), terminatingBy(p.spec.Rules)
+	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	for _, c := range p.view.children {
-		if isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
+		if p.isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
 			terminating = append(terminating, c)
 		}
 	}
 	return terminating
+}
+
+func (p *pass[O, C]) isTerminating(c C) bool {
+	if !p.rules.Leaving(c) || p.rules.Active(c) {
+		return false
+	}
+	if pod, ok := any(c).(*corev1.Pod); ok && pod.DeletionTimestamp != nil {
+		return status.IsPodTerminating(pod) // not one that has finished (T8)
+	}
+	return !p.rules.Ended(c)
 }
 
 // related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
@@ -409,11 +426,10 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 // wantedSlots returns the names of the wanted slots that have a child or are on hold, without those of a group that has
 // more than replicas.MaxSlots, because such a spec is refused later.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
-	wanted := sets.New[string]()
 	if !p.hasNamedSlots() {
-		return wanted
+		return nil
 	}
-	known := sets.New[string]()
+	wanted, known := sets.New[string](), sets.New[string]()
 	for k := range p.state.holds {
 		if k.Reason == NameTaken {
 			known.Insert(k.Key)
@@ -424,7 +440,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 			known.Insert(c.GetName())
 		}
 	}
-	for _, g := range p.groups {
+	for _, g := range groupsIn(p.spec) {
 		if g.Slots == nil || g.Replicas > replicas.MaxSlots {
 			continue
 		}

@@ -25,38 +25,51 @@ type fleet struct {
 	now           time.Time
 }
 
-// lean returns a fleet of n pods, about ten on each node. Each pod has five conditions, two labels and one
-// container. The generated pods are next to each other in memory, and share the strings of labels and images. A
-// processor reads pods in this layout fastest.
-func lean(n int) fleet {
-	return newFleet(n, func(p *corev1.Pod, _ *rand.Rand) *corev1.Pod { return p })
-}
-
-// cached returns a fleet of n pods as in a controller's cache. The pods have annotations, more labels, a second
-// container, an init container that has ended, and a sidecar. In some pods, the sidecar has restarted. Each pod is
-// decoded from the format of the API server, so no two pods share a string. The pods are in random order. The field
-// related lists the same pods in another random order, because a controller lists the related pods separately.
-func cached(n int) fleet {
-	f := newFleet(n, func(p *corev1.Pod, r *rand.Rand) *corev1.Pod {
+// healthy returns a fleet in which each pod runs on a node and has been ready since its start. Nothing
+// but the neighbors of the pods and their times decides which of them go.
+func healthy(n int) fleet {
+	return inCache(n, func(p *corev1.Pod, r *rand.Rand) {
+		if p.Spec.NodeName == "" {
+			p.Spec.NodeName = "node-" + strconv.Itoa(r.IntN(max(n/10, 1)))
+		}
+		p.Status.Phase, p.Annotations = corev1.PodRunning, nil
+		for i := range p.Status.Conditions {
+			p.Status.Conditions[i].Status = corev1.ConditionTrue
+		}
+		for i := range p.Status.ContainerStatuses {
+			p.Status.ContainerStatuses[i].RestartCount = 0
+		}
 		enrich(p, r)
-		return decoded(p)
 	})
-	r := rand.New(rand.NewPCG(2, 0))
-	r.Shuffle(n, func(i, j int) { f.pods[i], f.pods[j] = f.pods[j], f.pods[i] })
-	f.related = slices.Clone(f.pods)
-	r.Shuffle(n, func(i, j int) { f.related[i], f.related[j] = f.related[j], f.related[i] })
-	return f
 }
 
-func newFleet(n int, finish func(*corev1.Pod, *rand.Rand) *corev1.Pod) fleet {
+// mixed returns a fleet like healthy, but 15 of 100 pods are not ready, pending or without a node, some have a
+// deletion cost, and some containers have restarted.
+func mixed(n int) fleet {
+	return inCache(n, func(p *corev1.Pod, r *rand.Rand) {
+		enrich(p, r)
+		if r.IntN(10) == 0 {
+			p.Status.InitContainerStatuses[1].RestartCount = int32(r.IntN(3))
+		}
+	})
+}
+
+// inCache returns a fleet of n pods as in a controller's cache. Each pod has annotations, labels, two containers, an
+// init container that has ended, and a sidecar, and is decoded from the format of the API server, so no two pods share a
+// string. The pods are in random order. The field related lists the same pods in another random order, because a
+// controller lists the related pods separately.
+func inCache(n int, change func(*corev1.Pod, *rand.Rand)) fleet {
 	excess, r := max(n/10, 1), rand.New(rand.NewPCG(1, 0))
 	f := fleet{rs: replicaSet(n - excess), pods: podtest.Fleet(n, max(n/10, 1), 1), excess: excess, now: time.Now()}
 	for i, p := range f.pods {
 		podtest.OwnedBy(f.rs, "apps/v1", "ReplicaSet")(p)
 		age(p, f.now.Sub(podtest.Now))
-		f.pods[i] = finish(p, r)
+		change(p, r)
+		f.pods[i] = decoded(p)
 	}
-	f.related = f.pods
+	r.Shuffle(n, func(i, j int) { f.pods[i], f.pods[j] = f.pods[j], f.pods[i] })
+	f.related = slices.Clone(f.pods)
+	r.Shuffle(n, func(i, j int) { f.related[i], f.related[j] = f.related[j], f.related[i] })
 	return f
 }
 
@@ -89,9 +102,6 @@ func enrich(p *corev1.Pod, r *rand.Rand) {
 	}
 	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "cache", Ready: true})
 	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "migrate", RestartCount: 1}, {Name: "proxy", Ready: true}}
-	if r.IntN(10) == 0 {
-		p.Status.InitContainerStatuses[1].RestartCount = int32(r.IntN(3))
-	}
 }
 
 // age moves all times of a pod by the duration d.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -51,24 +52,31 @@ const (
 	floor      = "floor"
 )
 
-var growth = []int{10, 500, 5_000, 50_000, 100_000}
+var (
+	growth = []int{10, 500, 5_000, 100_000}
+	claims = []int{10, 500, 10_000, 100_000}
+)
 
-var works = []work{
-	{name: "Choose/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, choose)},
-	{name: "Choose/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, choose)},
-	{name: "ChooseComposed/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000}, sides: of(cached, chooseComposed)},
-	{name: "ChooseComposed/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, chooseComposed)},
-	{name: "Claim/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, claim)},
-	{name: "Claim/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, claim)},
-	{name: "Status/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, calculate)},
-	{name: "Status/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, calculate)},
-	{name: "Manage/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, manage)},
-	{name: "Manage/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, manage)},
-	{name: "Hold/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, hold)},
-	{name: "Hold/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, hold)},
-	{name: "Pass/fleet=cached", counts: "pods", sizes: []int{10, 100, 1_000, 10_000}, sides: of(cached, pass)},
-	{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
-	{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
+var works = slices.Concat(
+	onFleets("Choose", choose, growth),
+	[]work{{name: "ChooseComposed/fleet=mixed", counts: "pods", sizes: []int{5_000}, sides: of(mixed, chooseComposed)}},
+	onFleets("Claim", claim, claims),
+	onFleets("Status", calculate, claims),
+	onFleets("Manage", manage, growth),
+	onFleets("Hold", hold, claims),
+	onFleets("Pass", pass, []int{10, 100, 1_000, 10_000}),
+	[]work{
+		{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
+		{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
+	},
+)
+
+// onFleets returns the same work on the healthy and on the mixed fleet.
+func onFleets(name string, sides func(fleet) []side, sizes []int) []work {
+	return []work{
+		{name: name + "/fleet=healthy", counts: "pods", sizes: sizes, sides: of(healthy, sides)},
+		{name: name + "/fleet=mixed", counts: "pods", sizes: sizes, sides: of(mixed, sides)},
+	}
 }
 
 func of(pods func(int) fleet, sides func(fleet) []side) func(int) []side {

@@ -134,8 +134,11 @@ func isFailedRead(c controller.Call) bool {
 
 // isRefused reports whether an error of a pass contains a RefusedError.
 func isRefused(err error) bool {
+	if err == nil {
+		return false
+	}
 	var refused *replicas.RefusedError
-	return err != nil && errors.As(err, &refused) && refused != nil
+	return errors.As(err, &refused) && refused != nil
 }
 
 // Conflicts returns the number of delete calls that failed with a Conflict.
