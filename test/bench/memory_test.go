@@ -33,6 +33,8 @@ type keeper struct {
 var memories = []memory{
 	{"Owners", "owner", []int{1, 100, 10_000}, keepOwners},
 	{"TrackedPods", "pod", []int{500, 50_000}, keepDeletions},
+	{"Indexed", "pod", []int{10_000, 100_000, 1_000_000}, keepIndexes},
+	{"Passed", "owner", []int{1_000, 10_000, 100_000}, keepPassed},
 }
 
 // keepOwners returns keepers that store one expected creation for each of n owners.
@@ -83,6 +85,22 @@ func keepDeletions(n int) []keeper {
 			return exp
 		}},
 	}
+}
+
+// keepIndexes returns a keeper that stores n pods in a cache with the index of their owners. The pods themselves count
+// too, as far as they share no memory with each other.
+func keepIndexes(n int) []keeper {
+	return []keeper{{ours, func() any { return newCity(n) }}}
+}
+
+// keepPassed returns a keeper that makes a pass for each of n owners.
+func keepPassed(n int) []keeper {
+	c := newCity(n * podsOfEach)
+	return []keeper{{ours, func() any {
+		controller := c.controller()
+		c.pass(controller)
+		return controller
+	}}}
 }
 
 // retained calls the function make, and returns the number of heap bytes that the result of this function uses.

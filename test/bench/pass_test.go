@@ -6,11 +6,13 @@ package bench
 import (
 	"context"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -18,9 +20,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	replicacontroller "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/typed"
+	"github.com/replicakit/replicakit/status"
 )
 
 // pass returns Kubernetes' controller and our controller as sides. The work of both sides is a pass with nothing
@@ -164,3 +168,81 @@ type podInformer struct{ *informer }
 
 func (i podInformer) Informer() cache.SharedIndexInformer { return i.informer }
 func (i podInformer) Lister() corelisters.PodLister       { return corelisters.NewPodLister(i.GetIndexer()) }
+
+// podsOfEach is the number of pods of each owner in a city.
+const podsOfEach = 10
+
+// A city is many small owners in the stores of two informers, without a server.
+type city struct {
+	owners, pods *informer
+	sets         []*appsv1.ReplicaSet
+	all          []*corev1.Pod
+	kind         replicacontroller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
+	cache        typed.Cache[*appsv1.ReplicaSet, *corev1.Pod]
+}
+
+// newCity returns n ready pods and their owners, whose statuses say so already.
+func newCity(n int) *city {
+	c := &city{
+		owners: newInformer(&appsv1.ReplicaSetList{}, watch.NewFake(), &appsv1.ReplicaSet{}),
+		pods:   newInformer(&corev1.PodList{}, watch.NewFake(), &corev1.Pod{}),
+		kind:   replicacontroller.ReplicaSets(), sets: replicaSets(n / podsOfEach),
+	}
+	c.cache = must(typed.NewCache(c.kind, c.owners, c.pods))
+	for _, rs := range c.sets {
+		rs.ResourceVersion, rs.Generation = "1", 1
+		rs.Spec = replicaSet(podsOfEach).Spec
+		var pods []*corev1.Pod
+		for i := range podsOfEach {
+			p := podtest.Pod(rs.Name+"-"+strconv.Itoa(i), podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"), podtest.UID(types.UID(string(rs.UID)+strconv.Itoa(i))),
+				podtest.Labels(rs.Spec.Template.Labels))
+			p.Namespace, p.ResourceVersion = rs.Namespace, "1"
+			pods = append(pods, p)
+			_ = c.pods.GetIndexer().Add(p)
+		}
+		c.all = append(c.all, pods...)
+		rs.Status = status.Calculate(rs, pods, status.Options{Now: time.Now()})
+		_ = c.owners.GetIndexer().Add(rs)
+	}
+	return c
+}
+
+// A noServer is a client whose calls panic.
+type noServer struct {
+	replicacontroller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+}
+
+func (c *city) controller() *replicacontroller.Controller {
+	return must(replicacontroller.New(c.kind, noServer{}, c.cache, func(types.NamespacedName, time.Duration) {}, replicacontroller.Options{}))
+}
+
+// pass makes a pass for each owner, and returns their number.
+func (c *city) pass(controller *replicacontroller.Controller) int {
+	for _, rs := range c.sets {
+		must(controller.Sync(context.Background(), types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}))
+	}
+	return len(c.sets)
+}
+
+func eachOwner(n int) []side {
+	c := newCity(n)
+	controller := c.controller()
+	return []side{{name: ours, run: func(int) int { return c.pass(controller) }}}
+}
+
+// eachPod handles one event of each pod.
+func eachPod(n int) []side {
+	c := newCity(n)
+	controller := c.controller()
+	c.pass(controller)
+	return []side{{name: ours, run: func(int) int {
+		for _, p := range c.all {
+			now := *p
+			now.ResourceVersion = "2"
+			if err := controller.ChildUpdated(p, &now); err != nil {
+				panic(err)
+			}
+		}
+		return len(c.all)
+	}}}
+}

@@ -66,6 +66,8 @@ var works = slices.Concat(
 	onFleets("Hold", hold, claims),
 	onFleets("Pass", pass, []int{10, 100, 1_000, 10_000}),
 	[]work{
+		{name: "EachOwner", counts: "pods", sizes: []int{10_000, 100_000, 1_000_000}, sides: eachOwner},
+		{name: "EachPod", counts: "pods", sizes: []int{10_000, 100_000, 1_000_000}, sides: eachPod},
 		{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
 		{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
 	},
