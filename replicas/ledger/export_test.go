@@ -19,8 +19,8 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names),
-		list: l.list, selector: l.selector, read: l.read, stale: l.stale,
-		passed: l.passed, hides: l.hides,
+		list: l.list, selector: l.selector, cacheVersion: l.cacheVersion, stale: l.stale,
+		suspicion: l.suspicion, hidden: l.hidden,
 		cached: l.cached, known: maps.Clone(l.known),
 	}
 	if l.children != nil {
@@ -74,12 +74,12 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.unanswered.version, ago(e.unanswered.sent), ")")
 	}
 	for _, n := range l.names {
-		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Holder, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
+		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Holder, n.requests, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
 	}
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.Since), l.passed.Wait, l.hides, l.stale)
+	fmt.Fprint(&b, " read", l.cacheVersion, " passed", ago(l.suspicion.Since), l.suspicion.Wait, l.hidden, l.stale)
 	return b.String()
 }
 

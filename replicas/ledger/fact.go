@@ -15,7 +15,7 @@ import (
 // only orders the observations of one Ledger. The method Start returns a new Moment.
 type Moment uint64
 
-// A word is one answer from the server about a child.
+// An answer is one answer from the server about a child.
 type answer[C metav1.Object] struct {
 	// Whether the child exists. If false, the child was missing from a list, because it is gone or no longer
 	// matches the list's selector.
@@ -36,11 +36,11 @@ type fact[C metav1.Object] struct {
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {
-	is := f.answer
-	if byMoment(g.answer, is) > 0 {
-		is = g.answer
+	last := f.answer
+	if byMoment(g.answer, last) > 0 {
+		last = g.answer
 	}
-	return fact[C]{is, max(f.gone, g.gone)}
+	return fact[C]{last, max(f.gone, g.gone)}
 }
 
 // byMoment compares two answers by the start of their observations. If both answers belong to the same

@@ -33,25 +33,25 @@ type Ledger[C metav1.Object] struct {
 	// means DefaultPatience. Do not change Patience after the first use of the Ledger.
 	Patience time.Duration
 
-	mu       sync.Mutex
-	moment   Moment
-	viewed   Moment          // the start of the last View
-	cached   []C             // the children in the cache at the last View; nil after Done
-	known    map[types.UID]C // the cached children by UID; filled on first use
-	children map[types.UID]*entry[C]
-	names    []Name
-	sent     sets.Set[types.NamespacedName] // the names of all creations ever sent; see WasSent
-	list     bar
-	selector labels.Selector // the selector in the last call to View or Listed
-	read     string          // the version of the cache at the last View
+	mu           sync.Mutex
+	moment       Moment
+	viewed       Moment          // the start of the last View
+	cached       []C             // the children in the cache at the last View; nil after Done
+	known        map[types.UID]C // the cached children by UID; filled on first use
+	children     map[types.UID]*entry[C]
+	names        []Name
+	sent         sets.Set[types.NamespacedName] // the names of all creations ever sent; see WasSent
+	list         bar
+	selector     labels.Selector // the selector in the last call to View or Listed
+	cacheVersion string          // the version of the cache at the last View
 	// If true, every view is stale until the next live list. It is set, for example, if the cache went
 	// back to an older state.
 	stale bool
 	// If a child is missing although the cache seems to be newer than the child, View.Unmet becomes true
 	// after this delay. See suspect.
-	passed backoff.Hold
-	hides  bool // whether the last View omitted a cached child because of the last live list
-	passes bool // whether a pass has called View but not yet Done
+	suspicion backoff.Hold
+	hidden    bool // whether the last View omitted a cached child because of the last live list
+	inPass    bool // whether a pass has called View but not yet Done
 }
 
 // An entry holds everything that the Ledger knows about one child.
@@ -131,7 +131,7 @@ func (l *Ledger[C]) Start() Moment {
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cached, l.known, l.passes = nil, nil, false
+	l.cached, l.known, l.inPass = nil, nil, false
 	for id, e := range l.children {
 		l.tidy(id, e)
 	}
@@ -149,7 +149,7 @@ func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.observe(start, c, created, now)
 }
 
-func (l *Ledger[C]) observe(start Moment, c C, by call, now time.Time) error {
+func (l *Ledger[C]) observe(start Moment, c C, cause call, now time.Time) error {
 	switch {
 	case start == 0:
 		return errStart
@@ -163,7 +163,7 @@ func (l *Ledger[C]) observe(start Moment, c C, by call, now time.Time) error {
 	id := idOf(c)
 	l.record(id, fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	e := l.children[id]
-	if e.call = by; !e.unanswered.lasts(c) {
+	if e.call = cause; !e.unanswered.lasts(c) {
 		e.unanswered = unanswered{}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (l *Ledger[C]) ObserveMissing(start Moment, id types.UID, version string, n
 func (l *Ledger[C]) ObserveLeaving(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id == "" || l.children[id] == nil && !l.passes {
+	if id == "" || l.children[id] == nil && !l.inPass {
 		return
 	}
 	e := l.entry(id)
@@ -249,8 +249,8 @@ func (l *Ledger[C]) wasCached(id types.UID) bool {
 			l.known[idOf(c)] = c
 		}
 	}
-	_, had := l.known[id]
-	return had
+	_, ok := l.known[id]
+	return ok
 }
 
 // A List is the result of a live list call.
@@ -294,11 +294,11 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		}
 		l.record(idOf(c), fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	}
-	l.tellAbsent(start, s, cached, now)
+	l.recordMissing(start, s, cached, now)
 	if !isNumber(list.Version) {
 		l.list = bar{} // without a numeric version, the list cannot be compared with children
 	}
-	l.passed.Since = time.Time{}
+	l.suspicion.Since = time.Time{}
 	return nil
 }
 
@@ -307,13 +307,13 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent records which children are missing from the list. Suppose that a cached child is missing from
+// recordMissing records which children are missing from the list. Suppose that a cached child is missing from
 // the list, and that the Ledger has no fact about the child. If the list and the child both have a numeric
-// version, View compares the two versions, so tellAbsent records nothing. If the version of the list or of
-// the child is not numeric, tellAbsent records a fact. If a child does not match the selector, no list
+// version, View compares the two versions, so recordMissing records nothing. If the version of the list or of
+// the child is not numeric, recordMissing records a fact. If a child does not match the selector, no list
 // contains the child. Its absence from the list then proves nothing.
-func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
-	is := fact[C]{answer: answer[C]{version: l.list.version, at: start}}
+func (l *Ledger[C]) recordMissing(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
+	missing := fact[C]{answer: answer[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
 		if l.list.children.Has(id) || e.fact.isEmpty() {
 			continue
@@ -321,17 +321,17 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
-		if w := e.fact.answer; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
+		if answer := e.fact.answer; answer.there && e.fact.gone == 0 && !s.Rules.MayCount(answer.child) {
 			l.record(id, fact[C]{}, now) // no list contains this child
 			continue
 		}
-		l.record(id, is, now)
+		l.record(id, missing, now)
 	}
 	for _, c := range s.Children {
 		id := idOf(c)
 		known := isNumber(l.list.version) && isNumber(c.GetResourceVersion())
 		if !known && !l.list.children.Has(id) && s.Rules.MayCount(c) {
-			l.record(id, is, now)
+			l.record(id, missing, now)
 		}
 	}
 }
@@ -366,7 +366,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.stale, l.read, l.selector = false, "", nil
+	l.stale, l.cacheVersion, l.selector = false, "", nil
 }
 
 func (l *Ledger[C]) forgetFacts() {
@@ -374,7 +374,7 @@ func (l *Ledger[C]) forgetFacts() {
 		*e = entry[C]{unanswered: e.unanswered}
 		l.tidy(id, e)
 	}
-	l.list, l.passed, l.hides = bar{}, backoff.Hold{}, false
+	l.list, l.suspicion, l.hidden = bar{}, backoff.Hold{}, false
 }
 
 // tidy deletes an entry if it is empty.

@@ -33,9 +33,9 @@ type Name struct {
 	// Holder is the kind of the object that is known to have the name.
 	Holder Holder
 
-	open    int                 // the number of create requests with this name and an unknown result
-	settled sets.Set[types.UID] // the children with this name that have each reduced the number in the field open by one
-	look    backoff.Hold        // the delay before the name is looked up on the server again
+	requests int                 // the number of create requests with this name and an unknown result
+	settled  sets.Set[types.UID] // the children with this name that have each reduced the number in the field requests by one
+	look     backoff.Hold        // the delay before the name is looked up on the server again
 }
 
 // A Holder says what kind of object has a name.
@@ -83,7 +83,7 @@ func (l *Ledger[C]) CreateSent(name types.NamespacedName, now time.Time) {
 		l.names = append(l.names, Name{NamespacedName: name})
 		n = &l.names[len(l.names)-1]
 	}
-	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
+	n.requests, n.Sent, n.look = n.requests+1, now, backoff.Hold{}
 	if l.sent == nil {
 		l.sent = sets.New[types.NamespacedName]()
 	}
@@ -105,11 +105,11 @@ func (l *Ledger[C]) forgetSent(children []C) {
 	if len(l.sent) <= 2*len(children)+fewSent {
 		return
 	}
-	there := sets.New[types.NamespacedName]()
+	existing := sets.New[types.NamespacedName]()
 	for _, c := range children {
-		there.Insert(nameOf(c))
+		existing.Insert(nameOf(c))
 	}
-	l.sent = l.sent.Intersection(there)
+	l.sent = l.sent.Intersection(existing)
 }
 
 // fewSent is the number of names that forgetSent always keeps.
@@ -129,18 +129,18 @@ func (l *Ledger[C]) CreateRejected(name types.NamespacedName) {
 // NameHeld is called again for the same child, no further creation is counted. If several creations with the
 // name were sent, the child is the result of at most one of them, so the results of the other creations
 // stay unknown.
-func (l *Ledger[C]) NameHeld(name types.NamespacedName, id types.UID, is Holder, ours bool) {
+func (l *Ledger[C]) NameHeld(name types.NamespacedName, id types.UID, holder Holder, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nameHeld(name, id, is, ours)
+	l.nameHeld(name, id, holder, ours)
 }
 
-func (l *Ledger[C]) nameHeld(name types.NamespacedName, id types.UID, is Holder, ours bool) {
+func (l *Ledger[C]) nameHeld(name types.NamespacedName, id types.UID, holder Holder, ours bool) {
 	n := l.find(name)
 	if n == nil {
 		return
 	}
-	n.Holder = is
+	n.Holder = holder
 	if ours && !n.settled.Has(id) {
 		if n.settled == nil {
 			n.settled = sets.New[types.UID]()
@@ -252,7 +252,7 @@ func (l *Ledger[C]) find(name types.NamespacedName) *Name {
 }
 
 func (l *Ledger[C]) settle(n *Name) {
-	if n.open--; n.open <= 0 {
+	if n.requests--; n.requests <= 0 {
 		l.drop(n.NamespacedName)
 	}
 }
@@ -278,8 +278,8 @@ func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	}
 	for _, c := range children {
 		if name := nameOf(c); open.Has(name) {
-			is, ours := rules.Holder(c)
-			l.nameHeld(name, idOf(c), is, ours)
+			holder, ours := rules.Holder(c)
+			l.nameHeld(name, idOf(c), holder, ours)
 		}
 	}
 }

@@ -70,8 +70,8 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	if object.IsNil(owner) {
 		return Rules[C]{}
 	}
-	is, namespace, matchesNone := object.OwnerOf(owner, kind), owner.GetNamespace(), object.IsNil(matching)
-	ours := func(c C) bool { return is.Controls(c) }
+	ref, namespace, matchesNone := object.OwnerOf(owner, kind), owner.GetNamespace(), object.IsNil(matching)
+	ours := func(c C) bool { return ref.Controls(c) }
 	return Rules[C]{Ours: ours, Active: active, MayCount: func(c C) bool {
 		if matchesNone || namespace != "" && namespace != c.GetNamespace() {
 			return false
@@ -84,7 +84,7 @@ func (r Rules[C]) areComplete() bool { return r.Ours != nil && r.MayCount != nil
 
 // Holder classifies the object c, and reports whether c is a child of the owner. If c or one of the rules is
 // nil, the result is OtherObject and false.
-func (r Rules[C]) Holder(c C) (is Holder, ours bool) {
+func (r Rules[C]) Holder(c C) (holder Holder, ours bool) {
 	if object.IsNil(c) || !r.areComplete() {
 		return OtherObject, false
 	}
@@ -131,15 +131,15 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	defer l.mu.Unlock()
 	l.setClock(now)
 	l.checkCache(s)
-	l.viewed, l.hides, l.passes = start, false, true
+	l.viewed, l.hidden, l.inPass = start, false, true
 	l.cached, l.known = s.Children, nil
 	v := View[C]{Children: s.Children, Stale: l.stale}
 	if resourceversion.Reached(s.Version, l.list.version) {
-		l.passList()
+		l.forgetList()
 	}
 	if len(l.children) > 0 || l.list.version != "" {
 		o := overlay[C]{l, s, start, now, v}
-		o.lay()
+		o.apply()
 		v = o.view
 	}
 	if len(l.children) == 0 {
@@ -150,10 +150,10 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList is called when the cache is at least as new as the last live list, and forgets this list. If a
-// fact about a listed child has no numeric version, passList also forgets the fact. However, the fact is
+// forgetList is called when the cache is at least as new as the last live list, and forgets this list. If a
+// fact about a listed child has no numeric version, forgetList also forgets the fact. However, the fact is
 // kept if its observation began after the list call, or if the fact says that the child is gone.
-func (l *Ledger[C]) passList() {
+func (l *Ledger[C]) forgetList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.answer.version) && e.fact.gone == 0 && e.fact.answer.at <= l.list.start {
 			e.fact = fact[C]{}
@@ -166,16 +166,16 @@ func (l *Ledger[C]) passList() {
 // checkCache drops all facts about children if the cache went back to an older version, or if the selector
 // has changed.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
-	knows := l.list.version != "" || len(l.children) > 0
-	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
+	hasFacts := l.list.version != "" || len(l.children) > 0
+	if resourceversion.Older(s.Version, l.cacheVersion) || hasFacts && differs(l.selector, s.Selector) {
 		l.beginAnew()
 	}
-	if l.read = s.Version; !object.IsNil(s.Selector) {
+	if l.cacheVersion = s.Version; !object.IsNil(s.Selector) {
 		l.selector = s.Selector
 	}
 }
 
-func isOther(a, b labels.Selector) bool {
+func differs(a, b labels.Selector) bool {
 	return !object.IsNil(a) && !object.IsNil(b) && a.String() != b.String()
 }
 
@@ -188,7 +188,7 @@ type overlay[C metav1.Object] struct {
 	view  View[C]
 }
 
-func (o *overlay[C]) lay() {
+func (o *overlay[C]) apply() {
 	for _, c := range o.cache.Children {
 		if e := o.children[idOf(c)]; e != nil {
 			e.shown = o.start
@@ -200,7 +200,7 @@ func (o *overlay[C]) lay() {
 	for _, cached := range o.cache.Children {
 		c, ok := o.believe(cached)
 		if ok && len(named) > 0 {
-			ok = o.isNoNamesake(c, named[nameOf(c)])
+			ok = o.isNewest(c, named[nameOf(c)])
 		}
 		if ok {
 			children = append(children, c)
@@ -244,14 +244,14 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if c.GetDeletionTimestamp() != nil {
 		e.call = none
 	}
-	switch w := e.fact.answer; {
-	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
+	switch answer := e.fact.answer; {
+	case e.fact.gone > 0, answer.isMissing() && !o.isShown(c, answer):
 		e.unanswered, e.call = unanswered{}, none
 		o.markIfLate(e.since)
 		return c, false
-	case w.there && !o.isShown(c, w):
+	case answer.there && !o.isShown(c, answer):
 		o.markIfLate(e.since)
-		c = w.child
+		c = answer.child
 	default: // the cache shows the fact
 		if e.fact = (fact[C]{}); e.call == created {
 			e.call = none
@@ -269,27 +269,27 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	return c, true
 }
 
-func (w answer[C]) isMissing() bool { return w.at > 0 && !w.there }
+func (a answer[C]) isMissing() bool { return a.at > 0 && !a.there }
 
 // isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
 // the cache. If w says that a list did not contain c, and c does not match the selector, w proves nothing,
 // because no list contains c. isShown then returns true.
-func (o *overlay[C]) isShown(c C, w answer[C]) bool {
+func (o *overlay[C]) isShown(c C, answer answer[C]) bool {
 	switch {
-	case !w.there && !o.cache.Rules.MayCount(c):
+	case !answer.there && !o.cache.Rules.MayCount(c):
 		return true
-	case w.at > o.start: // the answer came after the cache was read
+	case answer.at > o.start: // the answer came after the cache was read
 		return false
-	case resourceversion.Reached(o.cache.Version, w.version):
+	case resourceversion.Reached(o.cache.Version, answer.version):
 		return true
 	}
-	is := c.GetResourceVersion()
-	switch order, err := resourceversion.Compare(is, w.version); {
+	version := c.GetResourceVersion()
+	switch order, err := resourceversion.Compare(version, answer.version); {
 	case err != nil:
 		// The versions were empty and the watch hung. After each list that had shown an ended pod, the next pass
 		// believed the cache again, and deleted the living pod that had been made in its place.
-		return is != "" && is == w.version || w.there && equality.Semantic.DeepEqual(c, w.child) || !equality.Semantic.DeepEqual(c, w.cachedAs)
-	case w.there:
+		return version != "" && version == answer.version || answer.there && equality.Semantic.DeepEqual(c, answer.child) || !equality.Semantic.DeepEqual(c, answer.cachedAs)
+	case answer.there:
 		return order >= 0
 	default:
 		return order > 0
@@ -301,16 +301,16 @@ func (o *overlay[C]) isBarred(c C) bool {
 	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
 		return false
 	}
-	o.hides = true
+	o.hidden = true
 	o.markIfLate(o.list.since)
 	return true
 }
 
 // lasts reports whether the delete call may still take effect on the child c.
 func (d unanswered) lasts(c metav1.Object) bool {
-	is := c.GetResourceVersion()
+	version := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
-		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
+		(d.version == "" || d.version == version || resourceversion.Older(version, d.version))
 }
 
 // lacking returns the entries of existing children that are missing from the cache. The entries are sorted
@@ -321,10 +321,10 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		if e.shown == o.start {
 			continue
 		}
-		w := e.fact.answer
+		answer := e.fact.answer
 		switch {
-		case e.fact.gone == 0 && w.there && !o.isSuperseded(id, e) && !o.isMoot(e):
-			if !e.unanswered.lasts(w.child) {
+		case e.fact.gone == 0 && answer.there && !o.isSuperseded(id, e) && !o.isMoot(e):
+			if !e.unanswered.lasts(answer.child) {
 				e.unanswered = unanswered{}
 			}
 			lacking = append(lacking, e)
@@ -332,7 +332,7 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		case o.isSuperseded(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case !o.isAged(e):
-		case !isNumber(w.version): // a list would prove nothing
+		case !isNumber(answer.version): // a list would prove nothing
 			e.fact = fact[C]{}
 		default: // after a watch has stalled and resumed, the cache may still show the child
 			o.view.Stale = true
@@ -354,8 +354,8 @@ func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.pa
 // isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. If a child does
 // not match the selector, no list contains the child.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
-	w := e.fact.answer
-	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
+	answer := e.fact.answer
+	return o.isAged(e) && answer.there && !o.cache.Rules.MayCount(answer.child)
 }
 
 // isSuperseded reports whether the cache is at least as new as e.fact. The parameter e is the entry of a
@@ -365,19 +365,19 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 // are compared. If the child is gone and the last list also shows this, the result is true, because the
 // fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
-	w := e.fact.answer
-	switch isGone := e.fact.gone > 0 || w.isMissing(); {
+	answer := e.fact.answer
+	switch isGone := e.fact.gone > 0 || answer.isMissing(); {
 	case e.fact.isEmpty():
 		return true
-	case e.fact.gone == 0 && w.at >= o.start: // the answer came after the cache was read
+	case e.fact.gone == 0 && answer.at >= o.start: // the answer came after the cache was read
 		return false
-	case isGone && o.list.hides(id) && (w.at == 0 || isNumber(w.version)) && o.list.start >= max(w.at, e.fact.gone):
+	case isGone && o.list.hides(id) && (answer.at == 0 || isNumber(answer.version)) && o.list.start >= max(answer.at, e.fact.gone):
 		return true
 	}
-	if w.there && isNumber(o.cache.Version) {
-		return resourceversion.Reached(o.cache.Version, w.version)
+	if answer.there && isNumber(o.cache.Version) {
+		return resourceversion.Reached(o.cache.Version, answer.version)
 	}
-	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
+	return e.shown > 0 || resourceversion.Reached(o.cache.Version, answer.version)
 }
 
 // byName returns the given entries in a map. The keys are the names of the entries' children. Names are
@@ -386,17 +386,17 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
 		name := nameOf(e.fact.answer.child)
-		if was := named[name]; was != nil {
-			e = o.later(was, e)
+		if former := named[name]; former != nil {
+			e = o.newer(former, e)
 		}
 		named[name] = e
 	}
 	return named
 }
 
-// later(a, b) compares the entries of two children with the same name. It returns the entry of the newer
+// newer(a, b) compares the entries of two children with the same name. It returns the entry of the newer
 // child, and records that the older child is gone.
-func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
+func (o *overlay[C]) newer(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.answer, b.fact.answer
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
 		a, b = b, a
@@ -406,22 +406,22 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
+// isNewest reports whether the cached child c still exists. If a newer child has the same name, c is
 // gone. The parameter other is the entry of another child that has the same name and is missing from the
 // cache. If the Ledger contains no entry of this kind, the parameter is nil. If the versions do not show
 // which of the two children is newer, the view is stale.
-func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
+func (o *overlay[C]) isNewest(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
 	}
-	w := other.fact.answer
-	switch order, err := resourceversion.Compare(c.GetResourceVersion(), w.version); {
+	answer := other.fact.answer
+	switch order, err := resourceversion.Compare(c.GetResourceVersion(), answer.version); {
 	case err != nil || order == 0:
 		o.view.Stale, o.view.Unmet = true, true
 	case order < 0:
 		return false
 	default:
-		other.fact.gone, other.call = w.at, none
+		other.fact.gone, other.call = answer.at, none
 	}
 	return true
 }
@@ -430,9 +430,9 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 // twice as long as the one before it, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is the time between two passes while the cache does not show all facts. If a watch breaks and
+// requeueInterval is the time between two passes while the cache does not show all facts. If a watch breaks and
 // the cache lists again, the cache may show new facts without an event that causes a pass.
-const nextLook = 5 * time.Second
+const requeueInterval = 5 * time.Second
 
 // suspect is needed for a cache with an unknown version. The parameter lacking contains the entries of
 // existing children that are missing from the cache. If Snapshot.Newest is higher than the resourceVersion
@@ -441,7 +441,7 @@ const nextLook = 5 * time.Second
 // from the events of another watch.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
-		o.passed = backoff.Hold{}
+		o.suspicion = backoff.Hold{}
 		return
 	}
 	if !slices.ContainsFunc(lacking, func(e *entry[C]) bool {
@@ -449,11 +449,11 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	}) {
 		return
 	}
-	if o.passed.Since.IsZero() {
-		o.passed.Double(o.now, firstSuspicion, lastSuspicion)
+	if o.suspicion.Since.IsZero() {
+		o.suspicion.Double(o.now, firstSuspicion, lastSuspicion)
 	}
 	o.view.Stale = true
-	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
+	o.view.Unmet = o.view.Unmet || o.suspicion.Remaining(o.now) <= 0
 }
 
 // Split divides the active children of the last view into three lists, according to the facts that are
@@ -472,17 +472,17 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			continue
 		}
 		var e entry[C]
-		if is := l.children[idOf(c)]; is != nil {
-			e = *is
+		if known := l.children[idOf(c)]; known != nil {
+			e = *known
 		}
-		switch w := e.fact.answer; {
+		switch answer := e.fact.answer; {
 		case e.call == deleted: // the deletion was noted last
 			leave = append(leave, c)
-		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
+		case e.fact.gone > 0, answer.isMissing(), answer.there && answer.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:
 			come = append(come, c)
-		case w.there: // an answer of this pass, such as to a change
-			stay = append(stay, w.child)
+		case answer.there: // an answer of this pass, such as to a change
+			stay = append(stay, answer.child)
 		default:
 			stay = append(stay, c)
 		}
@@ -503,17 +503,17 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	looks := l.hides
+	needed := l.hidden
 	for _, e := range l.children {
 		switch late := now.Sub(e.since) > l.patience(); {
 		case e.call != none && late, e.call != created && !e.fact.isEmpty() && l.isNeeded(e):
-			looks = true
+			needed = true
 		}
 	}
-	if !looks {
+	if !needed {
 		return l.waitsFor(now)
 	}
-	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
+	return max(l.suspicion.Remaining(now), min(requeueInterval, l.patience()))
 }
 
 // Awaited returns the calls that were recorded with Created or Deleted and that the cache does not show
