@@ -23,14 +23,13 @@ import (
 // DefaultPatience is used if Ledger.Patience is 0.
 const DefaultPatience = 5 * time.Minute
 
-// A Ledger remembers facts about the children of one owner until the cache shows these facts. The zero
-// Ledger contains no facts and is ready to use. The type parameter C is a pointer type such as *corev1.Pod.
-// The Ledger keeps references to the objects that are passed to it, but does not modify them. All methods
-// are safe for concurrent use. For example, a pass may record the answers to parallel calls. However, two
-// passes must not use the same Ledger at the same time.
+// A Ledger remembers facts about the children of one owner until the cache shows them. The zero Ledger knows
+// nothing and is ready to use. C is a pointer type such as *corev1.Pod. The Ledger keeps references to the
+// objects that are passed to it, but does not modify them. All methods are safe for concurrent use, so that a
+// pass may record the answers to parallel calls, but two passes must not use one Ledger at the same time.
 type Ledger[C metav1.Object] struct {
-	// Patience is the time for which the Ledger trusts a fact that the cache does not show. The value 0
-	// means DefaultPatience. Do not change Patience after the first use of the Ledger.
+	// Patience is the time for which the Ledger trusts a fact that the cache does not show; 0 means
+	// DefaultPatience. Do not change it after the first use of the Ledger.
 	Patience time.Duration
 
 	mu           sync.Mutex
@@ -44,14 +43,11 @@ type Ledger[C metav1.Object] struct {
 	list         bar
 	selector     labels.Selector // the selector in the last call to View or Listed
 	cacheVersion string          // the version of the cache at the last View
-	// If true, every view is stale until the next live list. It is set, for example, if the cache went
-	// back to an older state.
-	stale bool
-	// If a child is missing although the cache seems to be newer than the child, View.Unmet becomes true
-	// after this delay. See suspect.
-	suspicion backoff.Hold
-	hidden    bool // whether the last View omitted a cached child because of the last live list
-	inPass    bool // whether a pass has called View but not yet Done
+	// Every view is stale until the next live list, for example because the cache went back.
+	stale     bool
+	suspicion backoff.Hold // the delay before View.Unmet while the cache seems to have passed a child by; see suspect
+	hidden    bool         // whether the last View left out a cached child because of the last live list
+	inPass    bool         // whether a pass has called View but not yet Done
 }
 
 // An entry holds everything that the Ledger knows about one child.
@@ -59,7 +55,7 @@ type entry[C metav1.Object] struct {
 	fact       fact[C]
 	since      time.Time // when an answer or a deletion was last recorded
 	unanswered unanswered
-	shown      Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but ObserveLeaving was called
+	shown      Moment // the start of the last View that found the child in the cache; 1 if none has, but ObserveLeaving was called
 	call       call
 }
 
@@ -82,7 +78,7 @@ const (
 	Update
 )
 
-// An unanswered holds the unanswered calls for a child. If there are none, it is zero.
+// An unanswered holds the unanswered calls for a child; it is zero if there are none.
 type unanswered struct {
 	verbs   Verb      // of the calls that may still take effect
 	version string    // the resourceVersion in the preconditions of the calls; "" if none, or if they differ
@@ -91,10 +87,8 @@ type unanswered struct {
 
 func (d unanswered) any() bool { return !d.sent.IsZero() }
 
-// A bar contains the last live list. The last live list may show that some children in the cache are
-// outdated. If a cached child is older than the list and is missing from the list, the child is gone or no
-// longer counts as a replica. For example, after a watch has stalled and resumed, the cache may still show
-// children that are gone.
+// A bar is the last live list. A watch that hung for minutes and goes on where it stopped shows pods once
+// more that have died since. The bar keeps those out of the view that the list lacked, if they are older.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -106,8 +100,7 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// hides reports whether the child is missing from the list. If the child is missing, all its versions up to
-// the list's version are outdated.
+// hides reports whether the list lacks the child, so that all its versions up to the list's are outdated.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -117,8 +110,8 @@ func (l *Ledger[C]) patience() time.Duration {
 	return l.Patience
 }
 
-// Start begins an observation and returns its Moment. Call Start before a pass reads the cache, before the
-// children are listed live, and before a call is made. The method Done ends the pass.
+// Start begins an observation and returns its Moment. Call it before a pass reads the cache, before the
+// children are listed live, and before a call is made, because later observations count more. Done ends a pass.
 func (l *Ledger[C]) Start() Moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,8 +119,8 @@ func (l *Ledger[C]) Start() Moment {
 	return l.moment
 }
 
-// Done must be called at the end of a pass. This ends all observations of the pass. The Ledger then drops
-// its references to the cached children.
+// Done must be called at the end of a pass. It ends the observations of the pass, and drops the references to
+// the cached children.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,13 +130,13 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Observe records that the server has returned the child c in the answer to a call. The parameter start is the
-// Moment at which the call began. Observe returns an error if c is nil or has no name, or if start is 0.
+// Observe records that the server has returned the child c in the answer to the call that began at start. It
+// returns an error if c is nil or has no name, or if start is 0.
 func (l *Ledger[C]) Observe(start Moment, c C, now time.Time) error {
 	return l.observe(start, c, none, now)
 }
 
-// Created records the answer to a create call. The parameters and errors are those of Observe. From then on,
+// Created records the answer to a create call, as Observe does and with the same errors. From then on,
 // View.Waits includes the time to wait until the cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.observe(start, c, created, now)
@@ -169,9 +162,9 @@ func (l *Ledger[C]) observe(start Moment, c C, cause call, now time.Time) error 
 	return nil
 }
 
-// Deleted records a delete call that the server has accepted. The parameter id is the UID of a child in the
-// view. This child exists until its grace period is over and its finalizers are removed. View.Waits
-// includes the time to wait until the cache shows that the child is being deleted or gone.
+// Deleted records a delete call that the server has accepted, for a child in the view. The child may exist
+// until its grace period is over and its finalizers are removed. View.Waits includes the time to wait until
+// the cache shows that the child is being deleted or gone.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,37 +175,38 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.unanswered = deleted, now, unanswered{}
 }
 
-// ObserveDeleted records that a child no longer exists, as the answer to a call has shown. The parameter start is the
-// Moment at which the call began. If a live list that began later contains the child, the answer was wrong,
-// and the child counts again. An empty UID is ignored, also by Deleted, ObserveMissing, ObserveLeaving,
-// CallUnanswered and CallAnswered.
+// ObserveDeleted records that a child no longer exists, as the answer to the call that began at start has
+// shown. It never counts again, unless a live list that began later contains it, because then the answer was
+// wrong. An empty UID is ignored, also by Deleted, ObserveMissing, ObserveLeaving, CallUnanswered and
+// CallAnswered.
 func (l *Ledger[C]) ObserveDeleted(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.record(id, fact[C]{gone: max(start, 1)}, now)
 }
 
-// ObserveMissing records that a child is missing from a live list of all objects that match the owner's selector.
-// The child is gone or no longer matches the selector. The parameter start is the Moment at which the list
-// call began. The parameter version is the resourceVersion of the list, or "" if it is unknown.
+// ObserveMissing records that a child is missing from a live list of all objects that match the owner's
+// selector, so it is gone or no longer matches. The list call began at start, and version is the
+// resourceVersion of the list, or "" if it is unknown.
 func (l *Ledger[C]) ObserveMissing(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.record(id, fact[C]{answer: answer[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// ObserveLeaving must be called if an event shows that a child is being deleted, or is no longer one of the owner's
-// children in the cache. Such an event proves that the cache has contained the child, even if no view has
-// shown the child. The event may arrive after the current pass has created the child and before the pass
-// calls Created.
+// ObserveLeaving must be called when an event shows that a child is being deleted, or is no longer one of the
+// owner's children in the cache. Such an event proves that the cache has contained the child, even if no view
+// has shown it. It may arrive before Created is called for the child.
 func (l *Ledger[C]) ObserveLeaving(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The pass has created web-2, which another client deletes at once, and both events come before the answer.
+	// Without an entry from now on, and if the cache reports no version, web-2 would be awaited for five minutes.
 	if id == "" || l.children[id] == nil && !l.inPass {
 		return
 	}
-	e := l.entry(id)
-	e.shown = max(e.shown, 1) // keep the call until the next View, because the current pass may still need it
+	e := l.entry(id) // its call stays until the next View, because this pass may still Split what it has deleted
+	e.shown = max(e.shown, 1)
 }
 
 func (l *Ledger[C]) record(id types.UID, f fact[C], now time.Time) {
@@ -220,6 +214,8 @@ func (l *Ledger[C]) record(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
+	// Versions that are no numbers do not say which of two is newer. Then the answer counts until the cached
+	// child changes; see isShown.
 	if l.wasCached(id) && (!isNumber(f.answer.version) || !isNumber(l.known[id].GetResourceVersion())) {
 		f.answer.cachedAs = l.known[id]
 	}
@@ -241,7 +237,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// wasCached reports whether the cache contained a child when the current pass read the cache.
+// wasCached reports whether the cache contained the child when the current pass read it.
 func (l *Ledger[C]) wasCached(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]C, len(l.cached))
@@ -260,9 +256,9 @@ type List[C metav1.Object] struct {
 	Version string
 }
 
-// Listed records a live list of all objects that match s.Selector. The parameter start is the Moment at
-// which the list call began. The parameter s is a Snapshot of the cache, read before that call began.
-// Listed returns an error if start is 0, or if an item, a child in s or a rule is nil.
+// Listed records a live list of all objects that match s.Selector. The list call began at start, and s is a
+// Snapshot of the cache that was read before. Listed returns an error if start is 0, or if an item, a child in
+// s or a rule is nil.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -273,7 +269,9 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.thatMayCount(list.Items)
-	for _, e := range l.children { // the list already shows the effects of all recorded calls
+	// The event of web-2 was lost, so the cache has not shown its creation for five minutes. The list shows
+	// what became of all answered calls, so none is waited for any longer.
+	for _, e := range l.children {
 		e.call = none
 	}
 	l.selector, l.stale = s.Selector, false
@@ -289,14 +287,16 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		if e == nil && ok && isShownBy(shown, c) {
 			continue
 		}
+		// A proxy answered the deletion of web-2 with a 404, and the server never got it. The list has web-2,
+		// which would otherwise stay out of each view and be one too many for ever.
 		if e != nil && e.fact.gone < start {
-			e.fact.gone = 0 // a proxy answered a deletion with 404, and the server never got the call
+			e.fact.gone = 0
 		}
 		l.record(idOf(c), fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	}
 	l.recordMissing(start, s, cached, now)
 	if !isNumber(list.Version) {
-		l.list = bar{} // without a numeric version, the list cannot be compared with children
+		l.list = bar{} // it cannot be compared with children; recordMissing has made facts of what it lacks
 	}
 	l.suspicion.Since = time.Time{}
 	return nil
@@ -307,22 +307,22 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// recordMissing records which children are missing from the list. Suppose that a cached child is missing from
-// the list, and that the Ledger has no fact about the child. If the list and the child both have a numeric
-// version, View compares the two versions, so recordMissing records nothing. If the version of the list or of
-// the child is not numeric, recordMissing records a fact. If a child does not match the selector, no list
-// contains the child. Its absence from the list then proves nothing.
+// recordMissing records which children the list lacks: those with a fact, and if versions are no numbers, the
+// cached ones too. The bar hides the others. No list has a child that does not match, so that proves nothing.
 func (l *Ledger[C]) recordMissing(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	missing := fact[C]{answer: answer[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
 		if l.list.children.Has(id) || e.fact.isEmpty() {
 			continue
 		}
+		// The ledger knows that web-2 is gone, and the cache has it with labels that do not match. The fact
+		// stays as old as it is, so that it ends after Patience; see believe.
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
+		// A call has shown web-2 with labels that do not match, so the list lacks it for that alone.
 		if answer := e.fact.answer; answer.there && e.fact.gone == 0 && !s.Rules.MayCount(answer.child) {
-			l.record(id, fact[C]{}, now) // no list contains this child
+			l.record(id, fact[C]{}, now)
 			continue
 		}
 		l.record(id, missing, now)
@@ -336,11 +336,10 @@ func (l *Ledger[C]) recordMissing(start Moment, s Snapshot[C], cached map[types.
 	}
 }
 
-// CacheRegressed records that the cache went back to an older state. For example, a cache may be filled again
-// from an API server that lags behind. The Ledger has already dropped the facts that the cache showed
-// before it went back. The cache may no longer show these facts, so the cache and the Ledger together are
-// incomplete. CacheRegressed therefore drops all facts that the Ledger still contains. All views are stale until
-// the children are listed live.
+// CacheRegressed records that the cache went back to an older state, for example because it was filled again
+// from an API server that lags behind. The Ledger has dropped each fact that the cache showed before, and the
+// cache may not show it any longer, so both together are incomplete. Therefore CacheRegressed drops all other
+// facts too, and all views are stale until the children are listed live.
 func (l *Ledger[C]) CacheRegressed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,16 +351,16 @@ func (l *Ledger[C]) beginAnew() {
 	l.stale = true
 }
 
-// MarkStale records that the cache lacks a change that it should already contain. An example is a status
-// that an earlier pass has written. All views are stale until the children are listed live.
+// MarkStale records that the cache lacks a change that it should contain, such as a status that an earlier
+// pass has written. All views are stale until the children are listed live.
 func (l *Ledger[C]) MarkStale() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stale = true
 }
 
-// Forget drops everything except the unanswered requests. Call Forget for an owner that is
-// no longer in the cache but may return.
+// Forget drops everything but the unanswered requests, and what WasSent reports. Call it for an owner that is no
+// longer in the cache but may return.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -385,10 +384,9 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 }
 
 // CallUnanswered records a call about a child that was sent and got no answer: a deletion, or a change that makes the
-// child unavailable. The parameter version is the resourceVersion in the preconditions of the call, or "" if there was
-// none. The Ledger keeps this call until a view shows that the child is missing, is being deleted, or is newer than the
-// version in the preconditions. The methods Deleted, CallAnswered and ExpireCalls also remove the call. The Ledger does
-// not remove a call only because time has passed.
+// child unavailable. The version is the resourceVersion in the preconditions of the call, or "" if there was none. The
+// Ledger keeps the call until a view shows that the child is missing, is being deleted, or is newer than that version,
+// or until Deleted, CallAnswered or ExpireCalls is called. The mere passing of time does not remove it.
 func (l *Ledger[C]) CallUnanswered(id types.UID, verb Verb, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -396,14 +394,16 @@ func (l *Ledger[C]) CallUnanswered(id types.UID, verb Verb, version string, now 
 		return
 	}
 	e := l.entry(id)
+	// One deletion of web-2 was lost with version 3, and another one with version 5. Either may take effect, and
+	// the entry has room for one version only, so no version in the cache ends the doubt.
 	if e.unanswered.any() && e.unanswered.version != version {
-		version = "" // either of the two calls may take effect
+		version = ""
 	}
 	e.unanswered = unanswered{e.unanswered.verbs | verb, version, now}
 }
 
-// CallAnswered removes the unanswered calls for a child. Call CallAnswered if one of them has taken effect, or if none
-// of them can any longer.
+// CallAnswered removes the unanswered calls for a child. Call it when one of them has taken effect, or when none of
+// them can any longer.
 func (l *Ledger[C]) CallAnswered(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -413,9 +413,8 @@ func (l *Ledger[C]) CallAnswered(id types.UID) {
 	}
 }
 
-// UnansweredCalls returns the calls about children that got no answer. The map contains the UID of each child and the
-// time at which the last such call was sent. If the Ledger contains no such call, the map is nil. The caller owns the
-// map.
+// UnansweredCalls returns, by the UID of each child with calls that got no answer, when the last of them was sent. The
+// map is nil if there are none. The caller owns it.
 func (l *Ledger[C]) UnansweredCalls() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -431,9 +430,8 @@ func (l *Ledger[C]) UnansweredCalls() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// ExpireCalls forgets the unanswered requests that were sent at least five minutes before a live list; see
-// MaxRequestAge. The list already shows the effects of these requests. Call ExpireCalls after Listed has recorded the
-// list. The parameter began is the time at which the list call began.
+// ExpireCalls forgets the requests without an answer that were sent at least MaxRequestAge before a live list began.
+// Call it after Listed has recorded the list, which shows what became of these requests.
 func (l *Ledger[C]) ExpireCalls(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -446,8 +444,8 @@ func (l *Ledger[C]) ExpireCalls(began time.Time) {
 	}
 }
 
-// CallsExpireIn returns the maximum time for which an unanswered request can still take effect. If there is no
-// such request, the result is 0. The result is at most MaxRequestAge, even if the clock was set back.
+// CallsExpireIn returns the longest time for which an unanswered request can still take effect, or 0 if there is no
+// such request. It is at most MaxRequestAge, even if the clock was set back.
 func (l *Ledger[C]) CallsExpireIn(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -463,8 +461,8 @@ func (l *Ledger[C]) CallsExpireIn(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock sets the times in the Ledger that are in the future to the current time. If the clock was set
-// back, each wait would be too long without this correction.
+// setClock moves times in the future to now. A clock that was set back an hour would otherwise make each wait
+// an hour longer.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)
