@@ -23,22 +23,21 @@ import (
 
 // A Snapshot is the content of a cache at one moment.
 type Snapshot[C metav1.Object] struct {
-	// Version is a resourceVersion. Children includes all changes up to this resourceVersion. Read Version
-	// before Children, so that Children is at least as new. If the version is unknown, Version is "".
+	// Version is the resourceVersion up to which Children includes all changes, or "" if it is unknown. Read
+	// it before Children, so that Children is at least as new.
 	Version string
-	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. Newest
-	// is used if Version is unknown and a known child is missing from the cache. If Newest is higher than
-	// the child's resourceVersion, the cache seems to be newer than the child.
+	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. It is used
+	// only without Version: a cache that lacks a known child seems to have passed it by if Newest is higher
+	// than the child's resourceVersion.
 	Newest string
-	// Children lists the owner's children and the orphans. It may also contain children of other owners.
+	// Children are the owner's children and the orphans, and may contain children of other owners.
 	Children []C
-	// Selector is the owner's selector. If the selector changes, the Ledger forgets its facts, because
-	// earlier lists were made with another selector.
+	// Selector is the owner's selector. When it changes, the Ledger forgets its facts, because the earlier
+	// lists were made with another one.
 	Selector labels.Selector
 	Rules    Rules[C]
 }
 
-// check returns an error if a snapshot cannot be used.
 func (s Snapshot[C]) check(start Moment) error {
 	if start == 0 {
 		return errStart
@@ -54,18 +53,16 @@ func (s Snapshot[C]) check(start Moment) error {
 
 // Rules classify children. All three functions are required.
 type Rules[C metav1.Object] struct {
-	// The function Ours reports whether the owner controls a child. The function MayCount reports whether a
-	// child can count as a replica. MayCount must return false for an object with another controller, and
-	// for an object that a list with the owner's selector does not contain. The function Active returns
-	// false for a child that is finished or being deleted, and true for any other child.
+	// Ours reports whether the owner controls a child. MayCount reports whether a child can count as a replica,
+	// and must be false for an object with another controller, or that no list with the owner's selector
+	// contains. Active reports whether a child is neither finished nor being deleted.
 	Ours, MayCount, Active func(C) bool
 }
 
-// RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that the
-// owner controls. An object can count as a replica if it matches the selector and no other owner controls
-// the object. If the owner is in a namespace, only children in the same namespace count. If the selector is
-// nil, no child counts. If one of the parameters owner and active is nil, the rules are incomplete, and
-// View returns an error.
+// RulesOf returns the rules for an owner of the given kind. Ours are the objects that the owner controls. An
+// object can count as a replica if it matches the selector, no other owner controls it, and it is in the
+// owner's namespace, unless the owner is in none. With a nil selector, no child counts. With a nil owner or
+// active, the rules are incomplete, and View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -82,8 +79,8 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 
 func (r Rules[C]) areComplete() bool { return r.Ours != nil && r.MayCount != nil && r.Active != nil }
 
-// Holder classifies the object c, and reports whether c is a child of the owner. If c or one of the rules is
-// nil, the result is OtherObject and false.
+// Holder classifies the object c, and reports whether it is a child of the owner. The result is OtherObject
+// and false if c or one of the rules is nil.
 func (r Rules[C]) Holder(c C) (holder Holder, ours bool) {
 	if object.IsNil(c) || !r.areComplete() {
 		return OtherObject, false
@@ -97,32 +94,27 @@ func (r Rules[C]) Holder(c C) (holder Holder, ours bool) {
 	return OtherObject, false
 }
 
-// thatMayCount returns the children for which MayCount returns true.
 func (r Rules[C]) thatMayCount(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
 // A View contains the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children first lists the children in the cache, updated with newer facts. The children that are
-	// missing from the cache follow at the end of the list. If the Ledger contains no facts, Children is
-	// the same slice as Snapshot.Children.
+	// Children are those in the cache, as the newest facts show them, and then those that the cache lacks. If
+	// the Ledger contains no facts, it is the slice Snapshot.Children itself.
 	Children []C
 	// Stale is true if the children must be listed live before any child is created or deleted.
 	Stale bool
-	// Unmet is true if the view may omit existing children or contain children that are gone. In this
-	// case, list the children live even if the plan is empty, because the number of children may be right
-	// by chance.
+	// Unmet is true if the view may lack existing children or contain children that are gone. Then list the
+	// children live even if the plan is empty, because their number may be right by chance.
 	Unmet bool
-	// Waits is the maximum time to wait until the cache shows all calls that were recorded with Created
-	// and Deleted. Waits is 0 if the cache already shows these calls. If the cache takes longer than
-	// Ledger.Patience, the view is stale.
+	// Waits is the maximum time to wait until the cache shows all calls that were recorded with Created and
+	// Deleted, or 0 if it shows them. When the cache takes longer than Ledger.Patience, the view is stale.
 	Waits time.Duration
 }
 
-// View applies the facts to the children in the cache, and drops the facts that the cache shows. The
-// parameter start is the Moment at which the caller began to read the cache. View returns an error if a
-// child or a rule is nil, or if start is 0.
+// View applies the facts to the children in the cache, and drops the facts that the cache shows. The caller
+// began to read the cache at start. View returns an error if a child or a rule is nil, or if start is 0.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -130,7 +122,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setClock(now)
-	l.checkCache(s)
+	l.checkCache(s) // before the facts count, because it may drop them
 	l.viewed, l.hidden, l.inPass = start, false, true
 	l.cached, l.known = s.Children, nil
 	v := View[C]{Children: s.Children, Stale: l.stale}
@@ -150,10 +142,10 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// forgetList is called when the cache is at least as new as the last live list, and forgets this list. If a
-// fact about a listed child has no numeric version, forgetList also forgets the fact. However, the fact is
-// kept if its observation began after the list call, or if the fact says that the child is gone.
+// forgetList forgets the last live list, which the cache has reached.
 func (l *Ledger[C]) forgetList() {
+	// The list had web-2 in version "x", which is no number, and web-2 has ended since. The cache lacks it, but
+	// no comparison with "x" shows that the cache is newer.
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.answer.version) && e.fact.gone == 0 && e.fact.answer.at <= l.list.start {
 			e.fact = fact[C]{}
@@ -163,10 +155,12 @@ func (l *Ledger[C]) forgetList() {
 	l.list = bar{}
 }
 
-// checkCache drops all facts about children if the cache went back to an older version, or if the selector
-// has changed.
+// checkCache drops the facts that were recorded beside a newer cache, or for another selector.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	hasFacts := l.list.version != "" || len(l.children) > 0
+	// The cache was filled anew from a server that lags behind, and went from version 8 back to 4. It had shown
+	// web-2 of version 6, so the ledger has no fact of web-2, and another pod would be created in its place. Or
+	// the selector has changed, and children that match only the new one would count as gone, as no list had them.
 	if resourceversion.Older(s.Version, l.cacheVersion) || hasFacts && differs(l.selector, s.Selector) {
 		l.beginAnew()
 	}
@@ -189,7 +183,7 @@ type overlay[C metav1.Object] struct {
 }
 
 func (o *overlay[C]) apply() {
-	for _, c := range o.cache.Children {
+	for _, c := range o.cache.Children { // before lacking, which looks for those that this cache does not have
 		if e := o.children[idOf(c)]; e != nil {
 			e.shown = o.start
 		}
@@ -207,7 +201,7 @@ func (o *overlay[C]) apply() {
 		}
 	}
 	for _, e := range lacking {
-		if e.fact.gone == 0 {
+		if e.fact.gone == 0 { // isNewest has not found a newer namesake
 			o.markIfLate(e.since)
 			children = append(children, e.fact.answer.child)
 		}
@@ -222,10 +216,10 @@ func (o *overlay[C]) apply() {
 	}
 }
 
-// markIfLate is called if the Ledger has recorded a fact, a list or a call that the cache does not reflect
-// yet. The parameter since is the time of the record. If this time is longer ago than Patience, markIfLate
-// sets Stale and Unmet in the view.
+// markIfLate is called for each record that the cache does not show yet.
 func (o *overlay[C]) markIfLate(since time.Time) {
+	// A live list showed web-2 six minutes ago, and the watch still hangs. web-2 may have died since, and would
+	// never be replaced.
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
 	}
@@ -238,6 +232,7 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if e == nil {
 		return c, !o.isBarred(c)
 	}
+	// web-2 does not match, so no list can confirm or refute what was said of it five minutes ago.
 	if !o.cache.Rules.MayCount(c) && (o.isMoot(e) || e.fact.gone > 0 && o.isAged(e)) {
 		e.fact = fact[C]{}
 	}
@@ -246,13 +241,14 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	}
 	switch answer := e.fact.answer; {
 	case e.fact.gone > 0, answer.isMissing() && !o.isShown(c, answer):
+		// A read has found that web-2 is gone, and the cache still shows it, perhaps in a newer version than before.
 		e.unanswered, e.call = unanswered{}, none
 		o.markIfLate(e.since)
 		return c, false
 	case answer.there && !o.isShown(c, answer):
 		o.markIfLate(e.since)
 		c = answer.child
-	default: // the cache shows the fact
+	default: // the cache shows the fact, which ends the wait for a creation, but not for a deletion
 		if e.fact = (fact[C]{}); e.call == created {
 			e.call = none
 		}
@@ -271,14 +267,14 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 
 func (a answer[C]) isMissing() bool { return a.at > 0 && !a.there }
 
-// isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
-// the cache. If w says that a list did not contain c, and c does not match the selector, w proves nothing,
-// because no list contains c. isShown then returns true.
+// isShown reports whether the cached child c shows the answer or a newer state.
 func (o *overlay[C]) isShown(c C, answer answer[C]) bool {
 	switch {
-	case !answer.there && !o.cache.Rules.MayCount(c):
+	case !answer.there && !o.cache.Rules.MayCount(c): // no list has c, so that one lacked it proves nothing
 		return true
-	case answer.at > o.start: // the answer came after the cache was read
+	case answer.at > o.start:
+		// The pass read web-2 in a cache without versions, and then patched it. Only this order says that the
+		// answer is newer.
 		return false
 	case resourceversion.Reached(o.cache.Version, answer.version):
 		return true
@@ -296,26 +292,25 @@ func (o *overlay[C]) isShown(c C, answer answer[C]) bool {
 	}
 }
 
-// isBarred reports whether the last list shows that a cached child is gone or no longer a replica.
+// isBarred reports whether the last live list shows that a cached child is gone or no longer a replica.
 func (o *overlay[C]) isBarred(c C) bool {
 	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
 		return false
 	}
-	o.hidden = true
+	o.hidden = true // so that RequeueAfter asks for a pass that looks whether the cache has dropped it
 	o.markIfLate(o.list.since)
 	return true
 }
 
-// lasts reports whether the delete call may still take effect on the child c.
+// lasts reports whether the call may still take effect on the child, of which c may be an old version.
 func (d unanswered) lasts(c metav1.Object) bool {
-	version := c.GetResourceVersion()
+	version := c.GetResourceVersion() // version <= d.version, because in a later one the call meets a Conflict
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == version || resourceversion.Older(version, d.version))
 }
 
-// lacking returns the entries of existing children that are missing from the cache. The entries are sorted
-// by the start of their observations. If the cache is at least as new as a fact, lacking drops the fact. A
-// fact that is older than Patience is also dropped if no list can confirm the fact.
+// lacking returns the entries of existing children that are missing from the cache, sorted by the start of
+// their observations. It drops the facts of all other missing children that are no longer needed.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -331,13 +326,16 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 			continue
 		case o.isSuperseded(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
-		case !o.isAged(e):
+		case !o.isAged(e): // it is gone, and the cache may still come to show it
 		case !isNumber(answer.version): // a list would prove nothing
 			e.fact = fact[C]{}
-		default: // after a watch has stalled and resumed, the cache may still show the child
+		default:
+			// web-2 is gone, and a watch that has hung for longer than Patience goes on and shows it. If the fact
+			// were dropped now, web-2 would count again. A list, which bars web-2, takes the place of the fact.
 			o.view.Stale = true
 		}
-		if e.call = none; !o.stale { // the child is gone
+		// A cache that went back lacks web-2 although its deletion may still land.
+		if e.call = none; !o.stale {
 			e.unanswered = unanswered{}
 		}
 		o.tidy(id, e)
@@ -351,18 +349,13 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 
 func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
 
-// isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. If a child does
-// not match the selector, no list contains the child.
+// isMoot reports whether a fact is older than Patience and about a child that no list has, as it does not match.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	answer := e.fact.answer
 	return o.isAged(e) && answer.there && !o.cache.Rules.MayCount(answer.child)
 }
 
-// isSuperseded reports whether the cache is at least as new as e.fact. The parameter e is the entry of a
-// child that is missing from the cache. If the cache has reached the resourceVersion in e.fact, the result
-// is true. The result is also true if the cache has contained the child at any earlier time. If the fact
-// says that the child exists, and the cache has a numeric resourceVersion, only the two resourceVersions
-// are compared. If the child is gone and the last list also shows this, the result is true, because the
+// isSuperseded reports whether the cache, which lacks the child, is at least as new as its fact, or whether the
 // fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	answer := e.fact.answer
@@ -372,16 +365,17 @@ func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	case e.fact.gone == 0 && answer.at >= o.start: // the answer came after the cache was read
 		return false
 	case isGone && o.list.hides(id) && (answer.at == 0 || isNumber(answer.version)) && o.list.start >= max(answer.at, e.fact.gone):
-		return true
+		return true // the bar hides it from now on
 	}
+	// An event has shown web-2 leave the cache, but the cache may have gone back since. Its version says more.
 	if answer.there && isNumber(o.cache.Version) {
 		return resourceversion.Reached(o.cache.Version, answer.version)
 	}
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, answer.version)
 }
 
-// byName returns the given entries in a map. The keys are the names of the entries' children. Names are
-// unique on the server, so the older of two children with the same name is gone.
+// byName returns the entries by the names of their children. A name is unique on the server, so the older of two
+// namesakes is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -394,8 +388,7 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// newer(a, b) compares the entries of two children with the same name. It returns the entry of the newer
-// child, and records that the older child is gone.
+// newer returns the entry of the newer of two namesakes, and records that the older one is gone.
 func (o *overlay[C]) newer(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.answer, b.fact.answer
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -406,19 +399,19 @@ func (o *overlay[C]) newer(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNewest reports whether the cached child c still exists. If a newer child has the same name, c is
-// gone. The parameter other is the entry of another child that has the same name and is missing from the
-// cache. If the Ledger contains no entry of this kind, the parameter is nil. If the versions do not show
-// which of the two children is newer, the view is stale.
+// isNewest reports whether the cached child c still exists, although the ledger may know a namesake, other, that
+// the cache lacks.
 func (o *overlay[C]) isNewest(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
 	}
 	answer := other.fact.answer
 	switch order, err := resourceversion.Compare(c.GetResourceVersion(), answer.version); {
-	case err != nil || order == 0:
+	case err != nil || order == 0: // no version says which of the two is gone
 		o.view.Stale, o.view.Unmet = true, true
 	case order < 0:
+		// The cache still has the first web-2, which has ended, and the ledger knows a second one of that name.
+		// If both counted, the living one could be deleted as one too many.
 		return false
 	default:
 		other.fact.gone, other.call = answer.at, none
@@ -426,19 +419,15 @@ func (o *overlay[C]) isNewest(c C, other *entry[C]) bool {
 	return true
 }
 
-// firstSuspicion is the first delay before View.Unmet is set by the method suspect. Each later delay is
-// twice as long as the one before it, up to lastSuspicion.
+// firstSuspicion is the first delay before suspect sets View.Unmet. Each later one is twice as long, up to
+// lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// requeueInterval is the time between two passes while the cache does not show all facts. If a watch breaks and
-// the cache lists again, the cache may show new facts without an event that causes a pass.
+// requeueInterval is the time between two passes while the cache does not show all facts. When a watch breaks
+// and the cache lists again, it may show them without an event that causes a pass.
 const requeueInterval = 5 * time.Second
 
-// suspect is needed for a cache with an unknown version. The parameter lacking contains the entries of
-// existing children that are missing from the cache. If Snapshot.Newest is higher than the resourceVersion
-// of one of these children, the cache seems to be newer than the child. In this case, suspect sets
-// View.Stale immediately, and sets View.Unmet after a delay. The delay is needed because Newest may come
-// from the events of another watch.
+// suspect marks a view from a cache without a version that seems to have passed a missing child by.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.suspicion = backoff.Hold{}
@@ -452,15 +441,16 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if o.suspicion.Since.IsZero() {
 		o.suspicion.Double(o.now, firstSuspicion, lastSuspicion)
 	}
+	// Events have come as far as version 9, and web-2 of version 7 is not in the cache, so it may have come and
+	// gone. But those events may be from another watch, so a list waits five seconds unless the plan needs it.
 	o.view.Stale = true
 	o.view.Unmet = o.view.Unmet || o.suspicion.Remaining(o.now) <= 0
 }
 
-// Split divides the active children of the last view into three lists, according to the facts that are
-// known now. The second list contains each child that was created but is not in the cache yet. The third
-// list contains each child that was deleted but is unchanged in the cache. Other children that are being
-// deleted or are gone are omitted. All remaining children are in the first list in their newest known
-// state. This list may be the same slice as children.
+// Split divides the active children of the last view by the facts that are known now. Those in come were
+// created and are not in the cache yet, and those in leave were deleted and are unchanged in the cache. Others
+// that are being deleted or gone are left out. All the rest stay, in their newest known state. The list stay
+// may be the slice children itself.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -476,7 +466,7 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			e = *known
 		}
 		switch answer := e.fact.answer; {
-		case e.call == deleted: // the deletion was noted last
+		case e.call == deleted: // first, because a list of the same pass may have lacked it before its deletion was recorded
 			leave = append(leave, c)
 		case e.fact.gone > 0, answer.isMissing(), answer.there && answer.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:
@@ -490,21 +480,21 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether the fact in an entry changes the view. The method RequeueAfter uses the result to
-// decide whether another pass is needed. In another pass, a fact that the cache shows by then is dropped,
-// even if no event has arrived.
+// isNeeded reports whether the fact in an entry changes the view, so that a pass must look whether the cache shows
+// it, even if no event has arrived.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.answer.isMissing() || e.shown == l.viewed
 }
 
-// RequeueAfter returns the time to wait before the next pass if no event arrives. If the view is the same as the
-// cache, the result is 0. Setting the clock back does not make the wait longer. The creation of a child
-// causes an event. Therefore, for a created child, the wait ends only when Patience has passed.
+// RequeueAfter returns the time to wait before the next pass if no event arrives, or 0 if the view is the same as
+// the cache. A created child brings its event, so the wait for one ends only after Patience. A clock that was
+// set back makes no wait longer.
 func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	needed := l.hidden
 	for _, e := range l.children {
+		// A list has shown web-2, and the watch is broken. When web-2 ends, no event says so.
 		switch late := now.Sub(e.since) > l.patience(); {
 		case e.call != none && late, e.call != created && !e.fact.isEmpty() && l.isNeeded(e):
 			needed = true
@@ -516,9 +506,8 @@ func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 	return max(l.suspicion.Remaining(now), min(requeueInterval, l.patience()))
 }
 
-// Awaited returns the calls that were recorded with Created or Deleted and that the cache does not show
-// yet. The first result contains the names of the created children. The second result contains the UIDs of
-// the deleted children. Both slices are sorted, and the caller owns them.
+// Awaited returns the calls that were recorded with Created or Deleted and that the cache does not show yet: the
+// names of the created children and the UIDs of the deleted ones. Both slices are sorted, and the caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -536,9 +525,8 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	return creations, deletions
 }
 
-// Waits returns the maximum time to wait until the cache shows all calls that were recorded with Created
-// and Deleted. If the cache already shows all these calls, or if the maximum time has passed, the result is
-// 0.
+// Waits returns the maximum time to wait until the cache shows all calls that were recorded with Created and
+// Deleted. It is 0 if the cache shows them, or if that time has passed.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
