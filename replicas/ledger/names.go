@@ -13,18 +13,16 @@ import (
 	"github.com/replicakit/replicakit/internal/backoff"
 )
 
-// MaxRequestAge is the time after which an unanswered request can no longer take effect. This package assumes
-// that no server takes longer than MaxRequestAge to carry out a request.
+// MaxRequestAge is the time after which an unanswered request can no longer take effect. That no server takes
+// longer to carry out a request is an assumption.
 const MaxRequestAge = 5 * time.Minute
 
-// firstCheck is the first delay before a name is looked up on the server again. Each later delay is twice as
-// long as the one before it, up to lastCheck. If another creation with the same name is sent before this
-// lookup, the lookup is not needed.
+// firstCheck is the first delay before a name is looked up on the server again. Each later one is twice as
+// long, up to lastCheck.
 const firstCheck, lastCheck = time.Second, time.Minute
 
-// A Name is the name in a create request with an unknown result. The request was sent at least once. If
-// another child is needed, send a create request with the same name. Names are unique on the server, so all
-// creations with one name make at most one child.
+// A Name is the name in create requests with an unknown result. When another child is needed, send a request
+// with this name again: names are unique on the server, so all of them together make at most one child.
 type Name struct {
 	types.NamespacedName
 
@@ -34,7 +32,7 @@ type Name struct {
 	Holder Holder
 
 	requests int                 // the number of create requests with this name and an unknown result
-	settled  sets.Set[types.UID] // the children with this name that have each reduced the number in the field requests by one
+	settled  sets.Set[types.UID] // the children with this name that have each settled one of the requests
 	look     backoff.Hold        // the delay before the name is looked up on the server again
 }
 
@@ -49,32 +47,29 @@ const (
 	OtherObject               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
 )
 
-// IsTaken reports whether an object other than a Replica has the name. Such a name cannot be sent again
-// now.
+// IsTaken reports whether an object other than a Replica has the name, which therefore cannot be sent again now.
 func (n Name) IsTaken() bool { return n.Holder == OtherChild || n.Holder == OtherObject }
 
-// IsExpired reports whether all creations with the name were sent at least five minutes before now; see
-// MaxRequestAge. If IsExpired returns true, no creation with the name can take effect after the time now. A
-// lookup on the server that begins at this time or later then shows the final result.
+// IsExpired reports whether all creations with the name were sent at least MaxRequestAge before now. Then none
+// of them can take effect any longer, and a lookup on the server that begins now or later shows the final result.
 func (n Name) IsExpired(now time.Time) bool { return now.Sub(n.Sent) >= MaxRequestAge }
 
-// NextCheck returns the time to wait before the name is looked up on the server. If the result is 0 or
-// negative, look up the name now. If you send another creation with the same name before this lookup, the
-// lookup is not needed. While a Replica has the name, no other child can get the name. The lookup can then
-// wait until IsExpired returns true.
+// NextCheck returns the time to wait before the name is looked up on the server; 0 or less means now. The
+// lookup is not needed if another creation with the name is sent before. While a Replica has the name, the lookup
+// waits until IsExpired returns true.
 func (n Name) NextCheck(now time.Time) time.Duration {
-	if n.Holder == Replica {
+	if n.Holder == Replica { // no other child can get the name meanwhile
 		return max(expiresIn(n.Sent, now), n.look.Remaining(now))
 	}
 	return n.look.Remaining(now)
 }
 
-// landsIn returns how much longer a request can take effect. The parameter sent is the time at which the
-// request was sent. If the request can no longer take effect, the result is 0 or negative.
+// expiresIn returns how much longer a request that was sent then can take effect; 0 or less means no longer. A
+// clock that was set back makes it MaxRequestAge at most.
 func expiresIn(sent, now time.Time) time.Duration { return MaxRequestAge - max(now.Sub(sent), 0) }
 
-// CreateSent must be called for each create request, with the name of the new child. The parameter now is the
-// time of the request or a later time. The request may take effect until now.Add(MaxRequestAge).
+// CreateSent must be called for each create request, with the name of the new child. The time now must not be
+// before the request, which may take effect until now.Add(MaxRequestAge).
 func (l *Ledger[C]) CreateSent(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,17 +85,17 @@ func (l *Ledger[C]) CreateSent(name types.NamespacedName, now time.Time) {
 	l.sent.Insert(name)
 }
 
-// WasSent reports whether a creation with the given name was ever sent. A child with this name was then created
-// for the owner, even if it no longer names the owner as its controller. After the child has left the view,
-// the result may be false.
+// WasSent reports whether a creation with the name was ever sent. A child with this name was then created for
+// the owner, even if it no longer names the owner as its controller. When no child in the view has the name, the
+// result may be false.
 func (l *Ledger[C]) WasSent(name types.NamespacedName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sent.Has(name) || l.find(name) != nil
 }
 
-// forgetSent drops the names of children that are gone. A sweep is due when most names belong to such
-// children, so its average cost for each creation is constant.
+// forgetSent drops the names of children that are gone, when they are the most. So its average cost for each
+// creation is constant.
 func (l *Ledger[C]) forgetSent(children []C) {
 	if len(l.sent) <= 2*len(children)+fewSent {
 		return
@@ -115,7 +110,7 @@ func (l *Ledger[C]) forgetSent(children []C) {
 // fewSent is the number of names that forgetSent always keeps.
 const fewSent = 100
 
-// CreateRejected must be called if one creation with the given name did not take effect and never will.
+// CreateRejected must be called when one creation with the name did not take effect and never will.
 func (l *Ledger[C]) CreateRejected(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,11 +119,9 @@ func (l *Ledger[C]) CreateRejected(name types.NamespacedName) {
 	}
 }
 
-// NameHeld records what kind of object has the given name; see Holder. If the parameter ours is true, the
-// object is a child of the owner. This child is counted as the result of one creation with the name. If
-// NameHeld is called again for the same child, no further creation is counted. If several creations with the
-// name were sent, the child is the result of at most one of them, so the results of the other creations
-// stay unknown.
+// NameHeld records what kind of object has the name. If ours is true, it is a child of the owner, and counts as
+// the result of one creation with the name, however often NameHeld is called for it. The results of other
+// creations with the name stay unknown.
 func (l *Ledger[C]) NameHeld(name types.NamespacedName, id types.UID, holder Holder, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,6 +134,8 @@ func (l *Ledger[C]) nameHeld(name types.NamespacedName, id types.UID, holder Hol
 		return
 	}
 	n.Holder = holder
+	// web-2 was sent twice, and the second request is still under way. Each view has the child of the first. It
+	// settles one request and not both, because when it ends, the second request may still make another web-2.
 	if ours && !n.settled.Has(id) {
 		if n.settled == nil {
 			n.settled = sets.New[types.UID]()
@@ -150,7 +145,7 @@ func (l *Ledger[C]) nameHeld(name types.NamespacedName, id types.UID, holder Hol
 	}
 }
 
-// NameFree records that no object on the server has the given name.
+// NameFree records that no object on the server has the name.
 func (l *Ledger[C]) NameFree(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,18 +154,16 @@ func (l *Ledger[C]) NameFree(name types.NamespacedName) {
 	}
 }
 
-// NameChecked records that a name was looked up on the server. The parameters began and now are the start and
-// the end of the lookup. If no creation with the name could take effect after the lookup began, NameChecked
-// drops the name. If a creation could still take effect, NameChecked doubles the delay before the next lookup.
-// If a creation can take effect even after the time now, the delay is at most the time for which this is
-// possible.
+// NameChecked records that a name was looked up on the server, between began and now. It doubles the delay before
+// the next lookup, up to the time for which a creation with the name can still take effect. But it drops the
+// name if none could take effect after the lookup began.
 func (l *Ledger[C]) NameChecked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.find(name)
 	switch {
 	case n == nil:
-	case n.IsExpired(began):
+	case n.IsExpired(began): // not now: a lookup that took long may have missed what landed while it was made
 		l.drop(name)
 	default:
 		n.look.Double(now, firstCheck, lastCheck)
@@ -180,17 +173,16 @@ func (l *Ledger[C]) NameChecked(name types.NamespacedName, began, now time.Time)
 	}
 }
 
-// Names returns the names of the creations with an unknown result, in the order of the first call to CreateSent
-// for each name. The caller owns the slice.
+// Names returns the names of creations with an unknown result, in the order in which each was first sent. The
+// caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.names)
 }
 
-// SentTo returns the namespace of the creation with the given name, if the result of this creation is
-// unknown. A repeated creation must use the same namespace. If there is no such creation, the second result
-// is false.
+// SentTo returns the namespace to which a creation with an unknown result was sent. A repeated creation must use
+// the same one. The second result is false if no such creation has the name.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +193,8 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	return l.names[i].Namespace, true
 }
 
-// Open returns the Names for which no Replica is known. For each Name in the result, a child with the name
-// may already exist or may still be created.
+// Open returns the Names for which no Replica is known. A child with such a name may already exist or may still
+// be created.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Holder == Replica })
 }
@@ -261,9 +253,7 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the field Holder of each Name from the children in a view. If no child in the view has
-// the name, resolve sets the field to NoObject. However, the value OtherObject is kept, because an OtherObject may
-// have the name even if it is missing from the view. Views do not always contain OtherObjects.
+// resolve updates the Holder of each Name from the children in a view.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return
@@ -271,7 +261,7 @@ func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	open := make(sets.Set[types.NamespacedName], len(l.names))
 	for i := range l.names {
 		n := &l.names[i]
-		if n.Holder != OtherObject {
+		if n.Holder != OtherObject { // it may have the name still, because views need not contain it
 			n.Holder = NoObject
 		}
 		open.Insert(n.NamespacedName)
