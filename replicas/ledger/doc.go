@@ -43,7 +43,7 @@
 //
 // A request that got no answer may still take effect for the time [MaxRequestAge] after it was sent. The
 // ledger keeps the names of such creations and the UIDs of such deletions until their outcome is known. Copy
-// the result of [Ledger.InFlight] into the replicas.Spec. The plan then repeats these requests before it makes
+// the result of [Ledger.InFlight] into the Facts of the replicas.Spec. The plan then repeats these requests before it makes
 // any others, and takes into account those that it does not repeat, because they may still succeed.
 //
 // # Restores

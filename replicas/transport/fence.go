@@ -24,29 +24,27 @@ import (
 // DefaultRenewDeadline is the default renew deadline of electors in client-go and controller-runtime.
 const DefaultRenewDeadline = 10 * time.Second
 
-// A Fence refuses the writes of a leader that cannot prove that it holds its lease. A process can be
-// paused, for example because its machine sleeps. When the process continues, its lease may have expired,
-// and another process may have become the leader. The elector of the paused process may notice the loss of
-// the lease only after the next write. With a Fence, the process does not send this next write, and the
-// call returns an error. However, a Fence cannot recall a write that had been given to the network when the
-// process was paused. Such a write may arrive after the pause.
+// A Fence refuses the writes of a leader that cannot prove that it holds its lease. A process can be paused,
+// for example because its machine sleeps. When it continues, its lease may have expired, and another process
+// may have become the leader, but the elector of the paused process may notice that only after the next write.
+// With a Fence, the process does not send this write, and the call returns an error. But a Fence cannot recall
+// a write that had been given to the network before the pause. Such a write may arrive after it.
 //
-// The elector sends its requests for the lease through the Fence, which inspects them. No other connection
-// between the Fence and the elector is required. If the server accepts a renewal, the Fence records the
-// time at which the elector sent the renewal. If the renew deadline has passed since the last recorded
-// time, the Fence refuses writes. Another process takes over the lease only after the lease duration, which
-// must be longer than the renew deadline. The Fence measures the time on the wall clock and on the
-// monotonic clock, and uses the longer of the two times. The wall clock can be set back, and the monotonic
-// clock can stop while a machine sleeps.
+// The elector sends its requests for the lease through the Fence, which inspects them, so no other connection
+// between the two is required. For each renewal that the server accepts, the Fence records when the elector
+// sent it. When the renew deadline has passed since the last of these times, the Fence refuses writes. Another
+// process takes over the lease only after the lease duration, which must be longer:
 //
-// After a pause, client-go's elector may release a lease that another process has acquired in the meantime.
-// A third process could then become the leader while the second process is still writing. Therefore the
-// Fence refuses to release a lease that another process holds.
+//	renew deadline < lease duration
 //
-// Before the process first holds the lease, the Fence allows all writes, because the controllers that need
-// the lease have not started yet. The Fence never refuses a read. Among the requests for the lease, the
-// Fence refuses only the release of a lease that another process holds. The zero Fence has no lease and
-// refuses nothing.
+// The Fence measures the time on the wall clock and on the monotonic clock, and uses the longer of the two,
+// because the wall clock can be set back, and the monotonic clock can stop while a machine sleeps.
+//
+// After a pause, client-go's elector may release a lease that another process has acquired meanwhile, so that
+// a third one could become the leader while the second is still writing. The Fence refuses such a release, and
+// no other request for the lease. It never refuses a read. Before the process first holds the lease, the Fence
+// allows all writes, because the controllers that need the lease have not started yet. The zero Fence has no
+// lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -59,9 +57,8 @@ type Fence struct {
 	other  string   // the other process that held the lease when the lease was last read; "" if there was none
 }
 
-// NewFence returns a Fence for a lease. The argument renewDeadline is the elector's renew deadline. If
-// renewDeadline is zero or negative, DefaultRenewDeadline is used. Wrap the configuration before you make
-// the elector's client from it:
+// NewFence returns a Fence for a lease, with the elector's renew deadline; zero or less means
+// DefaultRenewDeadline. Wrap the configuration before you make the elector's client from it:
 //
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
@@ -77,10 +74,9 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 
 var errNotWritten = errors.New("not written")
 
-// Wrap returns a RoundTripper that sends each request through the argument next, unless the Fence refuses
-// the request. A nil next means http.DefaultTransport. The Fence checks a request just before the request
-// is sent, after any delay by client-go's rate limiter. The Fence checks the request again if client-go
-// resends it, and each time that a part of its body is read.
+// Wrap returns a RoundTripper that sends each request through next, unless the Fence refuses it. A nil next
+// means http.DefaultTransport. The Fence checks a request just before it is sent, after any delay by
+// client-go's rate limiter, and again when client-go resends it, and each time that a part of its body is read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
 // Refused returns the number of writes that the Fence has refused.
@@ -115,8 +111,7 @@ func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response,
 	return next.RoundTrip(f.guard(req))
 }
 
-// check returns the result of Check. If this result is an error, check also adds one to the number of
-// refused writes.
+// check is Check, and counts the refused writes.
 func (f *Fence) check() error {
 	err := f.Check()
 	if err != nil {
@@ -125,11 +120,10 @@ func (f *Fence) check() error {
 	return err
 }
 
-// asksFor reports whether a request reads or writes the lease. If the request creates or updates the lease,
-// asksFor also returns the lease in the request's body.
+// asksFor reports whether a request is one for the lease, and returns the lease that it would write.
 func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease bool) {
 	of := req.URL.Path
-	if req.Method != http.MethodPost {
+	if req.Method != http.MethodPost { // a creation has the name in its body only
 		var name string
 		if of, name = path.Split(of); name != f.lease.Name {
 			return nil, false
@@ -146,11 +140,13 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease. From the response, it records whether this process holds the
-// lease.
+// tripOfLease sends a request for the lease, and learns from the response whether this process holds it.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
-	sent := f.read() // read the clocks before the request, because the response may be read after a pause
+	// The clocks are read before the request: the process may be paused for a minute before it reads the
+	// answer, and by then another one may lead.
+	sent := f.read()
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
+		// Before the request is sent, because the next holder may write as soon as the server has it.
 		if err := f.release(); err != nil {
 			return refuse(req, err)
 		}
@@ -199,13 +195,13 @@ func (f *Fence) lose() {
 	f.sent = nil
 }
 
-// release records that the process gives up the lease. Call release before the request is sent. As soon as
-// the server has processed the request, the next holder can acquire the lease. If another process held the
-// lease when the lease was last read, release returns an error.
+// release records that the process gives up the lease, or returns an error if the lease is another one's.
 func (f *Fence) release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent = nil
+	// After a pause, client-go's elector reads the lease, does not look who holds it, and empties it. A third
+	// process would lead while the second still writes.
 	if f.other != "" {
 		f.refused.Add(1)
 		return fmt.Errorf("%w: the lease is not released, because %s holds it", errNotWritten, f.other)
@@ -221,14 +217,13 @@ func (f *Fence) shown(holder string) {
 		return
 	}
 	f.sent = nil
-	if f.holder != "" {
+	if f.holder != "" { // to a process that has not led yet, nothing is refused
 		f.other = holder
 	}
 }
 
-// guard returns the request with its body wrapped in a guardedBody. An http.Transport reads the body when
-// it has a connection, and reads the body again when it retries the request. A server acts on a request
-// only after it has received the whole body.
+// guard returns the request with a guardedBody. An http.Transport reads the body when it has a connection, and
+// again when it retries the request, and a server acts on a request only after it has the whole body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -249,8 +244,7 @@ func (f *Fence) guardBody(req *http.Request, body io.ReadCloser) *guardedBody {
 	return &guardedBody{body, f, max(req.ContentLength, 0)}
 }
 
-// A guardedBody is a request body that calls the Fence's check before each read. If the length is known,
-// the checks end when the whole body has been read. From then on, the server may act on the request.
+// A guardedBody is a request body that calls the Fence's check before each read.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
@@ -258,6 +252,8 @@ type guardedBody struct {
 }
 
 func (b *guardedBody) Read(data []byte) (int, error) {
+	// The request waits for a connection, and the lease ends meanwhile. But when the whole body has been read,
+	// the server may act on it, and "not written" would be false.
 	if b.left >= 0 {
 		if err := b.fence.check(); err != nil {
 			return 0, err
@@ -280,7 +276,7 @@ var leases = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
 }()
 
-// readLease reads a lease from JSON or protobuf. If the body is not a lease, readLease returns nil.
+// readLease reads a lease from JSON or protobuf, and returns nil for any other body.
 func readLease(body io.ReadCloser) *coordinationv1.Lease {
 	defer func() { _ = body.Close() }()
 	data, err := io.ReadAll(body)
@@ -313,8 +309,8 @@ func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
 
 func readClocks() reading { return readingOf(time.Now()) }
 
-// since compares a reading with an earlier one, and returns the time between them. If the two clocks
-// differ, the result is the longer time.
+// since returns the time between two readings, by the clock that has gone further: a machine slept for a minute
+// and its monotonic clock stood still, or the wall clock was set back an hour.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
 }
