@@ -22,22 +22,19 @@ import (
 )
 
 const (
-	// refusedFor is the maximum time for which an informer's watch requests are refused. If the informer
-	// lists its objects earlier, its watch requests are accepted again. The limit is needed because the
-	// informer may have ended.
+	// refusedFor is the maximum time for which an informer's watch requests are refused. They are accepted
+	// again as soon as the informer lists its objects, but it may have ended.
 	refusedFor = 2 * time.Minute
-	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
-	// informers.
+	// mostLists is the maximum number of informers that Watches remembers; a client usually has a few.
 	mostLists = 1000
 )
 
-// Watches is a record of the watch requests of a client. It can make the client's informers list their
-// objects again. A watch that hangs returns no error. To the informer, a watch that hangs looks like a watch
-// of objects that do not change, so the informer waits until the connection ends. Packages replicas/clientgo
-// and replicas/controllerruntime notice a watch that hangs. Set the field Watches in the Options of the
-// package that you use.
+// Watches is a record of the watch requests of a client, and can make the client's informers list their objects
+// again. A watch that hangs returns no error, so to the informer it looks like a watch of objects that do not
+// change, until the connection ends. Packages replicas/clientgo and replicas/controllerruntime notice such a
+// watch, if the field Watches is set in their Options.
 //
-// The zero Watches is ready to use. Watches must not be copied.
+// The zero Watches is ready to use, and must not be copied.
 type Watches struct {
 	mu    sync.Mutex
 	lists map[string]*list // keyed by path, selectors and accepted types
@@ -56,23 +53,20 @@ type watching struct {
 	heard atomic.Int64 // when the server last sent data, or when the request was sent
 }
 
-// Wrap returns a RoundTripper that sends requests through the argument next, and records the watch
-// requests. A nil next means http.DefaultTransport.
+// Wrap returns a RoundTripper that sends requests through next, and records the watch requests. A nil next means
+// http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource, in all namespaces, if they have been silent for at least the given
-// duration. The informers of these watches then list their objects. An informer could request a watch with
-// initial events instead of a list. Until the informer has listed its objects, Watches refuses a watch
-// request with initial events, because the new watch could also hang. Relist does not wait for the lists. The
-// returned function returns true if the server has answered all of these lists, or if two minutes have
-// passed. If Relist did not end any watch, the function returns true. The resource name is often guessed from
-// a Kind. If Watches has never seen a watch of the resource, Relist therefore ends the silent watches of all
-// resources with the same group and version.
+// Relist ends the watches of a resource, in all namespaces, that have been silent for at least the given
+// duration, so that their informers list their objects. Relist does not wait for the lists, but done reports
+// whether the server has answered all of them, or two minutes have passed; it is true if no watch was ended.
+// The name of a resource is often guessed from a Kind. So when Watches has never seen a watch of the resource,
+// Relist ends the silent watches of all resources with the same group and version.
 //
-// An informer has no method that starts a new list. However, an informer lists its objects if the server
-// refuses a watch request because the requested resourceVersion is too old. Therefore Watches responds to
-// the informer's requests with 410 Gone, as a server does. It stops when the informer lists its objects, or
-// after two minutes.
+// An informer has no method that starts a new list, but it lists its objects when the server says that the
+// resourceVersion of its watch request is too old. Therefore Watches responds to the informer's requests with
+// 410 Gone, as a server does, until the informer lists its objects, or for two minutes. It also refuses a watch
+// with initial events in place of a list, because that watch could hang too.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -105,8 +99,7 @@ func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
 	return true
 }
 
-// of(resource) returns the lists of this resource. If there are none, the result contains the lists of all
-// resources with the same group and version.
+// of returns the lists of the resource, or of all resources with its group and version if there are none.
 func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
 	for _, l := range w.lists {
 		if l.resource == resource {
@@ -155,17 +148,17 @@ func (w *Watches) trip(next http.RoundTripper, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// tripOfList sends a list request. A list request with limit 1 does not come from an informer. Such a
-// request only reads the server's resourceVersion.
+// tripOfList sends a list request, which may be the one that a stale informer must send.
 func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key string) (*http.Response, error) {
 	w.mu.Lock()
 	l := w.lists[key]
+	// A request with limit 1 asks for the server's version. The informer, whose watch hangs, has listed nothing.
 	stale := l != nil && l.isStale(time.Now()) && req.URL.Query().Get("limit") != "1"
 	w.mu.Unlock()
 	if !stale {
 		return next.RoundTrip(req)
 	}
-	if req.URL.Query().Get("resourceVersion") != "" {
+	if req.URL.Query().Get("resourceVersion") != "" { // such a list may be as old as the watch that hung
 		return answer(req, expired())
 	}
 	resp, err := next.RoundTrip(req)
@@ -183,8 +176,7 @@ func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the watch hung, so its objects must be listed again")
 }
 
-// begin records a watch. If the informer must list its objects first, begin returns an error. The informer
-// receives this error instead of the server's response.
+// begin records a watch, or returns the error that makes the informer list its objects first.
 func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,6 +197,8 @@ func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.
 	case query.Get("resourceVersion") != "":
 		return expired()
 	case query.Get("sendInitialEvents") == "true":
+		// The informer asks for a watch in place of a list, and that one may hang as well. After
+		// an Invalid it sends a plain list.
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
 	}
 	l.watches[is] = struct{}{}
@@ -219,8 +213,7 @@ func (w *Watches) end(key string, is *watching) {
 	}
 }
 
-// resourceOf returns the resource in the path of a list request. If the server's address contains a path,
-// this prefix is ignored.
+// resourceOf returns the resource in the path of a list request, after a path in the server's address.
 func resourceOf(path string) (resource schema.GroupVersionResource) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	n := len(parts)
@@ -254,8 +247,7 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// A body is a response body that calls heard() after data was read, and calls closed() after the body was
-// closed.
+// A body is a response body that calls heard when data was read, and closed when the body was closed.
 type body struct {
 	io.ReadCloser
 	closed, heard func()
