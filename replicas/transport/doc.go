@@ -18,15 +18,13 @@ package transport
 
 import "net/http"
 
-// A roundTripper calls the function in the field trip for each request. This function can send the request
-// through the wrapped RoundTripper, which is in the field next.
+// A roundTripper calls trip for each request, which may send it through the wrapped RoundTripper next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)
 }
 
-// wrap returns a RoundTripper that calls the function trip for each request. A nil next means
-// http.DefaultTransport.
+// wrap returns a RoundTripper that calls trip for each request. A nil next means http.DefaultTransport.
 func wrap(next http.RoundTripper, trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport
@@ -38,15 +36,14 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.trip(r.next, req)
 }
 
-// WrappedRoundTripper returns the wrapped RoundTripper. For example, client-go calls this method to close
-// idle connections.
+// WrappedRoundTripper is for client-go, which closes the idle connections of the wrapped RoundTripper.
 func (r roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func isRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
-// isWatch reports whether a request is a watch. A watch continues until the client or the server ends it.
+// isWatch reports whether a request is a watch, which goes on until the client or the server ends it.
 func isWatch(req *http.Request) bool {
 	watch := req.URL.Query().Get("watch")
 	return watch == "true" || watch == "1"

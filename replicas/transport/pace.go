@@ -18,23 +18,20 @@ import (
 )
 
 const (
-	// The window of a Pace is the number of concurrent calls that the Pace allows. The constant firstWindow
-	// is the initial size of the window. The constant leastWindow is the minimum size to which slow calls
-	// can shrink the window.
+	// The window of a Pace is the number of concurrent calls that it allows, at first firstWindow. Slow calls
+	// shrink it to leastWindow at most, and overloads to 1.
 	firstWindow, leastWindow = 10, 4
 	// leastEach is the number of concurrent calls that each owner may make even if the window is full.
 	leastEach = 2
-	// If the response to a call shows an overload, the ceiling is set to near*window. Below the ceiling,
-	// the window grows fast. Above the ceiling, the window grows only once per growsEvery, and each time by
-	// a larger amount.
+	// The ceiling is near*window at the last overload. Below it the window grows fast, and above it only once
+	// per growsEvery, each time by more.
 	near       = 0.9
 	growsEvery = time.Second
-	// A call is slow if it takes longer than slower*t + slowerBy, where t is the usual duration of such a
-	// call. If more than three quarters of the calls are slow, the window shrinks. If a slow webhook delays
-	// only some of the calls, the window does not shrink.
+	// A call is slow if it takes longer than slower*usual + slowerBy. The window shrinks only if more than three
+	// quarters of the calls are slow, because a slow webhook may delay some of them.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is the length of a measuring period. The usual duration of a call is the shortest duration in
-	// the current and the previous period.
+	// usualFor is the length of a measuring period. The usual duration of a call is the shortest one in the
+	// current and the previous period.
 	usualFor = time.Minute
 	// mostKinds is the maximum number of callKinds that a Pace remembers.
 	mostKinds = 1000
@@ -43,27 +40,24 @@ const (
 )
 
 // A Pace sends calls as fast as the server answers. A constant number of calls per second would be too low
-// for one server and too high for another. Instead, a Pace limits the number of concurrent calls. The limit
-// grows while calls succeed, and is halved if the server is overloaded. The limit also falls if more than
-// three quarters of the calls take longer than usual.
+// for one server and too high for another, so a Pace limits the number of concurrent calls instead. The limit
+// grows while calls succeed, and is halved when the server is overloaded. It also falls when more than three
+// quarters of the calls take longer than usual.
 //
-// A server counts as overloaded if it cannot be reached. A server also counts as overloaded if it responds
-// with 429, 502, 503 or 504, and the body is not a Status but, for example, plain text. Load balancers, and
-// API Priority and Fairness, send error responses without a Status. If the response of an overloaded server
-// has a Retry-After header, the Pace sends no calls for the requested time, up to 10 seconds. If the body
-// of a response with 429, 502, 503 or 504 is a Status, the response concerns only one object, so it does
-// not lower the limit. For example, a webhook may have sent the Status, or the Status may refuse an
-// eviction.
+// A server is overloaded if it cannot be reached, or responds with 429, 502, 503 or 504 and a body that is not
+// a Status but, for example, plain text. Load balancers, and API Priority and Fairness, send such responses.
+// When one has a Retry-After header, the Pace sends no calls for that time, up to 10 seconds. But a response
+// whose body is a Status concerns one object only, and does not lower the limit: a webhook may have sent it, or
+// it refuses an eviction.
 //
-// The usual duration of a call is the duration of the fastest call of the same kind in the last two
-// minutes. If a server is so busy for several minutes that even its fastest calls are slow, the usual
-// duration of a call rises. After this rise, calls that take no longer than the new usual duration do not
-// lower the limit.
+// The usual duration of a call is that of the fastest call of the same kind in the last two minutes. So when
+// even the fastest calls of a busy server are slow for several minutes, the usual duration rises, and calls that
+// take no longer do not lower the limit any further.
 //
-// The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
-// reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
-// the calls of other owners. This exception does not apply in the first second after an overload. Watch
-// requests and requests for leases never wait.
+// The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. When the limit is
+// reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying those
+// of other owners, but not in the first second after an overload. Watch requests and requests for leases never
+// wait.
 //
 // The zero Pace has no rate limit, and limits calls only according to the server's responses.
 type Pace struct {
@@ -74,12 +68,12 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the number of calls under way for each owner
-	full     bool                         // whether a call has waited or has found a full window since look() last reset the counts
+	full     bool                         // whether a call has waited or has found a full window since the counts began
 	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window first reached the ceiling after the last shrink; zero if it has not reached the ceiling since then
+	near     time.Time                    // when the window first reached the ceiling after it was last made smaller; zero if it has not
 	grown    time.Time                    // when the window last grew above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now
@@ -95,16 +89,15 @@ type Pace struct {
 	waiting map[types.NamespacedName][]*turn
 }
 
-// NewPace returns a Pace that sends at most perSecond calls per second, with bursts of at most burst calls.
-// If perSecond is zero, negative, infinite or NaN, only the server's responses limit the calls, and burst
-// is ignored. If burst is less than 1, a burst of 1 is used. The smallest positive perSecond is a limit too: no
-// call is sent after the burst, and each call ends with its context. Turn off client-go's own rate limiter:
+// NewPace returns a Pace that sends at most perSecond calls per second, with bursts of at most burst calls, and
+// of 1 if burst is less. But if perSecond is zero, negative, infinite or NaN, only the server's responses limit
+// the calls. The smallest positive perSecond is a limit too: no call is sent after the burst, and each call ends
+// with its context. Turn off client-go's own rate limiter:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
 //
-// If you also use a Fence, call the Fence's Wrap first, so that the Fence checks each call after the call
-// has waited.
+// With a Fence, call the Fence's Wrap first, so that the Fence checks each call after it has waited.
 func NewPace(perSecond float64, burst int) *Pace {
 	p := &Pace{}
 	if perSecond > 0 && !math.IsInf(perSecond, 0) {
@@ -114,9 +107,8 @@ func NewPace(perSecond float64, burst int) *Pace {
 	return p
 }
 
-// Wrap returns a RoundTripper in which each call waits for its turn before it is sent through the argument
-// next. A nil next means http.DefaultTransport. If the context of a waiting call ends, the call returns the
-// context's error.
+// Wrap returns a RoundTripper in which each call waits for its turn before it is sent through next. A nil next
+// means http.DefaultTransport. A call whose context ends while it waits returns the context's error.
 func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
 
 // State returns the current limit of concurrent calls, and the number of waiting calls.
@@ -161,8 +153,7 @@ type turn struct {
 	come chan struct{} // closed when the call can be sent
 }
 
-// wait waits until a call for the owner can be sent. If ctx ends while the call is still waiting, wait
-// returns an error.
+// wait waits until a call for the owner can be sent, or ctx ends.
 func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	t := &turn{make(chan struct{})}
 	p.mu.Lock()
@@ -191,7 +182,6 @@ func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	return ctx.Err()
 }
 
-// begin prepares the Pace for its first call.
 func (p *Pace) begin() {
 	p.window, p.growing = firstWindow, true
 	p.of, p.usual, p.waiting = map[types.NamespacedName]int{}, map[callKind]*usual{}, map[types.NamespacedName][]*turn{}
@@ -207,11 +197,11 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	}
 }
 
-// next() releases all waiting calls that can be sent now. The lock must be held.
+// next releases all waiting calls that can be sent now. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
 		i, delay := p.turn(time.Now())
-		if i < 0 { // the end of a call that is under way calls next() again
+		if i < 0 { // the end of a call that is under way calls next again
 			return
 		}
 		if delay > 0 {
@@ -236,22 +226,22 @@ func (p *Pace) next() {
 	}
 }
 
-// turn() returns the index of the owner whose call is sent next, and how long this call must wait for a time:
-// for the end of a Retry-After, for the limit perSecond, or for the end of the first second after an overload.
-// The index is -1 if no call can be sent before a call under way has ended.
+// turn returns the index of the owner whose call is sent next, and the delay before it. The index is -1 if no
+// call can be sent before one that is under way has ended.
 func (p *Pace) turn(now time.Time) (i int, delay time.Duration) {
 	delay = p.delay(now)
 	if p.underWay < int(p.window) {
 		return 0, delay
 	}
 	p.full = true
+	// A webhook keeps all calls of web, which fill the window. Those of db do not wait for it.
 	i = slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
 	// One call of web hangs in a webhook, and an overload has shrunk the window to 1. Only the timer can send a
 	// call of another owner, because no call ends.
 	return i, max(delay, p.refused.Add(growsEvery).Sub(now))
 }
 
-// longestDelay keeps a delay within time.Duration. When it has passed, the delay is computed again.
+// longestDelay keeps a delay within time.Duration. After it, the delay is computed again.
 const longestDelay = 24 * time.Hour
 
 // delay returns how long the next call must wait because of a Retry-After header or the limit perSecond.
@@ -282,12 +272,14 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 		p.hold(now, resp.Header.Get("Retry-After"))
 	}
 	switch {
-	case !sent.After(p.changed), isLocal(err): // the call was sent before the window last shrank, or failed locally
+	case !sent.After(p.changed), isLocal(err):
+		// Of forty calls at once, one is refused and halves the window. The other refusals are of the same
+		// overload, and must not halve it again. Nor must a call that never reached the server.
 		return
 	case err != nil:
 		p.refused = now
 		p.change(now, p.window/2, 1)
-		p.growing = true // so that the window grows fast when the server can be reached again
+		p.growing = true // the server is away and not slow, so when it is back, the window grows fast
 		return
 	case isOverload(resp):
 		p.refused, p.ceiling = now, near*p.window
@@ -320,15 +312,13 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	p.look()
 }
 
-// look() starts a new count of answers. The count is complete when the number of answers has reached the
-// size of the window.
+// look starts a new count, of as many answers as the window is wide.
 func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
 
-// grow makes the window larger. At or above the ceiling, the window grows slowly, because the server was
-// overloaded near this size before.
 func (p *Pace) grow(now time.Time) {
+	// At this size the server was overloaded before. But it may have more room now, so each step is larger.
 	if p.ceiling > 0 && p.window >= p.ceiling {
 		if p.near.IsZero() {
 			p.near = now
@@ -369,8 +359,7 @@ func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// usual holds the durations of the fastest calls of one kind. These durations are typical of a server that
-// has little to do.
+// usual holds the durations of the fastest calls of one kind, which are those of a server that has little to do.
 type usual struct {
 	fastest, earlier time.Duration // the durations of the fastest calls in this period and in the previous period
 	since            time.Time
@@ -389,7 +378,7 @@ func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	return took > slower*usually+slowerBy
 }
 
-// change shrinks the window to the given size, but not below the argument least.
+// change shrinks the window to the given size, but not below least.
 func (p *Pace) change(now time.Time, window, least float64) {
 	p.window = max(min(p.window, least), window)
 	p.changed, p.growing, p.near = now, false, time.Time{}
@@ -406,11 +395,11 @@ func (p *Pace) hold(now time.Time, retryAfter string) {
 	}
 }
 
-// isOverload reports whether a response comes from an overloaded server, or from a proxy in front of that
-// server. If a webhook or another component has refused the call, the body of the response is a Status.
+// isOverload reports whether a response comes from an overloaded server, or from a proxy in front of it.
 func isOverload(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		// A webhook answered one creation with a 429, in a Status. The server itself has room for other calls.
 		return !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/")
 	}
 	return false
