@@ -55,9 +55,10 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	}
 	w.newest.saw(child)
 	switch {
-	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
+	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // a resync (V6)
 	case was.GetUID() != child.GetUID():
-		e.onGone(was) // the cache missed some events
+		// The watch was broken while web-2 was deleted and created again. The list after it shows one update.
+		e.onGone(was)
 		e.added(child)
 	case child.GetDeletionTimestamp() != nil:
 		e.onDeleting(was, child)
@@ -73,7 +74,9 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 		return err
 	}
 	w.newest.saw(child)
-	if !isTombstone { // a tombstone proves only that a list did not contain the child
+	// A tombstone proves only that a list lacked the child, and a server that lags behind may have made the list.
+	// After ChildEnded, a live list that has the child proves a restore, which ends the program.
+	if !isTombstone {
 		w.ChildEnded(child.GetUID())
 	}
 	events[O, C]{w, q}.onGone(child)
@@ -99,9 +102,9 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	}
 	e := events[O, C]{w, q}
 	switch {
-	case was.GetUID() != owner.GetUID():
+	case was.GetUID() != owner.GetUID(): // it was deleted and created again while the watch was broken
 		e.ownerDeleted(was)
-	case was.GetResourceVersion() != owner.GetResourceVersion() && w.IsOwnWrite(owner): // a resync shows it again
+	case was.GetResourceVersion() != owner.GetResourceVersion() && w.IsOwnWrite(owner): // but a resync wakes it
 		return nil
 	}
 	e.wake(owner, 0)
@@ -123,7 +126,7 @@ type events[O, C Object] struct {
 }
 
 func (e events[O, C]) added(c C) {
-	if c.GetDeletionTimestamp() != nil {
+	if c.GetDeletionTimestamp() != nil { // as in the first list of a new process
 		e.childDeleted(c)
 		return
 	}
@@ -133,20 +136,20 @@ func (e events[O, C]) added(c C) {
 	}
 	e.creationObserved(c)
 	switch {
-	case metav1.GetControllerOfNoCopy(c) == nil:
+	case metav1.GetControllerOfNoCopy(c) == nil: // one of them may adopt it
 		e.wakeSelecting(c)
 	case found:
 		e.wake(owner, 0)
 	}
 }
 
-// creationObserved marks the creation of c as observed for all owners in the namespace that expect a child
-// with this name. Usually only the owner of c expects the child.
+// creationObserved marks the creation of c as observed for each owner that expects it.
 func (e events[O, C]) creationObserved(c C) {
 	if e.Store == nil {
 		return
 	}
 	name := c.GetName()
+	// web has created web-2, which became an orphan or another owner's before its event. web still waits for it.
 	for _, key := range e.Store.OwnersOfCreation(name) {
 		if key.Namespace == e.namespaceOf(c) && e.Store.CreationObserved(key, name) {
 			e.wakeKey(key)
@@ -154,10 +157,10 @@ func (e events[O, C]) creationObserved(c C) {
 	}
 }
 
-// onDeleting is the handler for updates of a child that is being deleted. If the labels or the owner changed,
-// the deletion is also marked as observed for the owner of the old version (V7).
+// onDeleting handles an update of a child that is being deleted.
 func (e events[O, C]) onDeleting(was, c C) {
 	e.childDeleted(c)
+	// canary lost the child to web in the same update, and no other event says so to canary (V7).
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
 		e.childDeleted(was)
 	}
@@ -169,14 +172,14 @@ func (e events[O, C]) onGone(c C) {
 	if metav1.GetControllerOfNoCopy(c) != nil {
 		return
 	}
+	// web has adopted the orphan, and it was deleted before the cache showed the adoption.
 	for _, owner := range e.selecting(c) {
 		e.ChildLeft(expectations.KeyOf(owner), object.ID(c))
 		e.wake(owner, 0)
 	}
 }
 
-// wentBack records that the cache went back to an older version of a child. If the two versions of the
-// child name different owners, wentBack records for both owners that the cache went back.
+// wentBack records, for the owners of both versions, that the cache went back to an older version of a child.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.CacheRegressed(former)
@@ -185,14 +188,14 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted marks the deletion of c as observed for every owner that expects this deletion. Usually only
-// the owner of c expects the deletion.
+// childDeleted marks the deletion of c as observed for each owner that expects it.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
-	e.creationObserved(c) // a child that is being deleted, or is gone, must have been created
+	e.creationObserved(c) // this may be the first event of the child
 	e.ChildLeft(ownKey, id)
 	if e.Store != nil {
+		// web has deleted web-2, which was orphaned or adopted by another owner before the event came.
 		e.Store.DeletionObserved(ownKey, id)
 		for _, key := range e.Store.OwnersOfDeletion(id) {
 			if e.Store.DeletionObserved(key, id) {
@@ -209,7 +212,7 @@ func (e events[O, C]) childDeleted(c C) {
 func (e events[O, C]) onChanged(was, c C) {
 	before, now := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)
 	moved := !sameOwner(before, now)
-	if moved {
+	if moved { // the former owner is one child short
 		key, owner, found := e.ownerOf(was)
 		e.ChildLeft(key, object.ID(was))
 		if now != nil {
@@ -236,7 +239,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	turned := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && spec.rules.Ready(was) != spec.rules.Ready(c)
 	if turned {
-		e.WasReady(key, c) // called before wake, because the next pass uses the recorded time
+		e.WasReady(key, c) // before wake, because the pass uses the recorded time
 	}
 	if e.StatusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.StatusDelay
@@ -247,8 +250,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	}
 }
 
-// onlyStatusChanges reports whether an update of an owned child can change only the
-// status of its owner.
+// onlyStatusChanges reports whether an update of an owned child can change only the status of its owner.
 func (s *keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
@@ -266,8 +268,8 @@ func (e events[O, C]) ownerDeleted(owner O) {
 	e.wake(owner, 0)
 }
 
-// ownerOf returns the key of the owner in c's controller reference, and the owner itself if the cache has
-// it. If c has no reference to an owner of this kind, the key is zero and belongs to no owner.
+// ownerOf returns the key of the owner in c's controller reference, which is zero if it has none of this kind, and the
+// owner itself if the cache has it.
 func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool) {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if ref == nil || ref.Kind != w.Owner.Kind || ref.UID == "" && object.GroupOf(ref) != w.Owner.Group {
@@ -282,7 +284,6 @@ func (w *watcher[O, C]) keyOf(c metav1.Object, ref *metav1.OwnerReference) expec
 	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: w.namespaceOf(c), Name: ref.Name}, UID: ref.UID}
 }
 
-// namespaceOf returns the namespace of a child's owner.
 func (w *watcher[O, C]) namespaceOf(c metav1.Object) string {
 	if w.ClusterScoped {
 		return ""
@@ -303,9 +304,7 @@ func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	return kept.selector, kept.err
 }
 
-// specOf returns the spec of the given version of the owner. It calls Kind.Spec once for each version, and
-// keeps the result. If the owner has no UID or no resourceVersion, or if Kind.Spec returns an error other
-// than a refusal, the result is not kept.
+// specOf returns the spec of this version of the owner, which is kept if it may be.
 func (w *watcher[O, C]) specOf(owner O) *keptSpec[C] {
 	key := expectations.KeyOf(owner)
 	before, found := w.specs.Load(key)
@@ -314,7 +313,8 @@ func (w *watcher[O, C]) specOf(owner O) *keptSpec[C] {
 	}
 	spec, err := w.Spec(owner)
 	kept := newKeptSpec(owner, spec, err)
-	switch { // while Spec was called, Renew may have been called with the Spec of a newer template
+	// While Spec was called, a pass may have called Renew with the Spec of a newer template, which must stay.
+	switch {
 	case !kept.mayStay(key):
 	case found:
 		w.specs.CompareAndSwap(key, before, kept)
@@ -335,7 +335,7 @@ func newKeptSpec[C Object](owner Object, spec replicas.Spec[C], err error) *kept
 	return kept
 }
 
-// mayStay reports whether a spec may be kept.
+// mayStay reports whether another call of Spec would return the same. A refusal comes again, but another error may not.
 func (s *keptSpec[C]) mayStay(key expectations.Key) bool {
 	var refused *replicas.RefusedError
 	return key.UID != "" && s.resourceVersion != "" && (s.err == nil || errors.As(s.err, &refused))
@@ -347,7 +347,6 @@ func (e events[O, C]) wakeSelecting(orphan C) {
 	}
 }
 
-// selecting returns the owners whose selectors match an orphan.
 func (e events[O, C]) selecting(orphan C) []O {
 	owners, err := e.Owners.Owners(context.Background(), e.namespaceOf(orphan))
 	if err != nil {
@@ -374,8 +373,7 @@ func sameOwner(a, b *metav1.OwnerReference) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID
 }
 
-// childOf returns the child of an event. It returns an error if the child's controller reference contains
-// the UID of one of the owners but another kind.
+// childOf returns the child of an event.
 func (w *watcher[O, C]) childOf(obj any) (C, error) {
 	c, err := asObject[C](obj, "child")
 	if err != nil {
@@ -385,6 +383,7 @@ func (w *watcher[O, C]) childOf(obj any) (C, error) {
 	if ref == nil || ref.Kind == w.Owner.Kind || ref.UID == "" {
 		return c, nil
 	}
+	// The Config has another kind than the owners, so none of their children would ever be found.
 	if _, found := w.find(w.keyOf(c, ref)); found {
 		return c, fmt.Errorf("handlers: %q is controlled by %s %q, which has the UID of an owner, but the owners' kind is %s",
 			object.Name(c), ref.Kind, ref.Name, w.Owner.Kind)
@@ -403,15 +402,14 @@ func asObject[T Object](obj any, what string) (T, error) {
 	return t, nil
 }
 
-// tombstone has the same fields as client-go's cache.DeletedFinalStateUnknown. If a cache missed the
-// deletion event of an object, its tombstone contains the last known state of the object.
+// tombstone has the fields of client-go's cache.DeletedFinalStateUnknown, which a cache sends in place of an object
+// whose DELETED event it missed.
 type tombstone struct {
 	Key string
 	Obj any
 }
 
-// unwrap converts the object of a deletion event. If this object is a tombstone, unwrap converts the object
-// in the tombstone.
+// unwrap converts the object of a deletion event, or the one in its tombstone.
 func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool, err error) {
 	shape, v := reflect.TypeFor[tombstone](), reflect.Indirect(reflect.ValueOf(obj))
 	if !v.IsValid() || !v.CanConvert(shape) {
@@ -426,9 +424,9 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 }
 
 // Renew replaces what handlers with these types keep of an owner's Spec by the result of another call of Spec. A loop
-// of your own calls it when it has called Spec for a pass, if the Spec reads other objects than the owner. They may
-// change without the owner, and the handlers then do not call Spec again. A Controller does so in each pass. For other
-// types, and for Handlers that New did not make, Renew does nothing.
+// of your own calls it when it has called Spec for a pass, if the Spec reads other objects than the owner, because they
+// may change without the owner, and the handlers then do not call Spec again. A Controller does so in each pass. For
+// other types, and for Handlers that New did not make, Renew does nothing.
 func Renew[O, C Object](h *Handlers, owner O, spec replicas.Spec[C], err error) {
 	if h == nil || object.IsNil(owner) {
 		return

@@ -36,7 +36,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.trip(r.next, req)
 }
 
-// WrappedRoundTripper is for client-go, which closes the idle connections of the wrapped RoundTripper.
+// WrappedRoundTripper returns the wrapped RoundTripper, whose idle connections client-go closes.
 func (r roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func isRead(req *http.Request) bool {
