@@ -136,7 +136,7 @@ func (e events[O, C]) added(c C) {
 	}
 	e.creationObserved(c)
 	switch {
-	case metav1.GetControllerOfNoCopy(c) == nil: // one of them may adopt it
+	case metav1.GetControllerOfNoCopy(c) == nil: // one of the owners that select it may adopt it
 		e.wakeSelecting(c)
 	case found:
 		e.wake(owner, 0)

@@ -28,16 +28,15 @@ type Object interface {
 	runtime.Object
 }
 
-// Enqueue requests a pass for an owner after the given time. If after is 0, the pass should run
-// immediately. If several requests for one owner are pending, the earliest of them must lead to a pass. For
-// one event, Enqueue may be called several times. The AddAfter method of a work queue can be used as an
-// Enqueue.
+// Enqueue requests a pass for an owner after the given time, or immediately if it is 0. Of several pending requests
+// for one owner, the earliest must lead to a pass. Enqueue may be called several times for one event. The AddAfter
+// method of a work queue is an Enqueue.
 type Enqueue func(owner types.NamespacedName, after time.Duration)
 
 // An OwnerCache returns owners from memory. The handlers do not modify the owners.
 type OwnerCache[O Object] interface {
-	// Owner returns the owner with this name. If the cache has no such owner, the error is a NotFound. The
-	// cache may drop fields that Spec does not read, such as annotations and managedFields.
+	// Owner returns the owner with this name, or a NotFound error. The cache may drop fields that Spec does not read,
+	// such as annotations and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners in a namespace, or all owners if the namespace is "", as it is if
 	// ClusterScoped is true. The handlers call Owners to find those that may adopt an orphan.
@@ -115,9 +114,8 @@ func (l Listener[O, C]) withDefaults() Listener[O, C] {
 	return l
 }
 
-// Handlers handles watch events. It updates expectations, and wakes owners by requesting passes for them.
-// The Handlers of a Controller have no expectations, because each pass checks what the cache shows. For
-// example, with client-go:
+// Handlers handles watch events. It updates expectations, and wakes owners by requesting passes for them. The
+// Handlers of a Controller have no expectations, because each pass checks what the cache shows. With client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -125,33 +123,29 @@ func (l Listener[O, C]) withDefaults() Listener[O, C] {
 //		DeleteFunc: func(obj any) { report(h.ChildDeleted(obj)) },
 //	})
 //
-// Handlers is safe for concurrent use. Events of owners may arrive before or after related events of
-// children, because one cache may be ahead of the other. An event that arrives twice counts only once
-// toward the expectations. If an Enqueue is passed to a handler, the handler calls this Enqueue to request
-// passes. Otherwise, it calls the Enqueue of its Config.
+// Handlers is safe for concurrent use. Events of owners may arrive before or after related events of children,
+// because one cache may be ahead of the other. An event that arrives twice counts only once toward the
+// expectations. A handler requests passes with the Enqueue of its Config, unless another one is passed to it.
 //
-// A handler that returns an error has ignored the event. A handler returns an error if the object is nil or
-// has the wrong type. A handler also returns an error if a child's controller reference contains the UID of
-// an owner but another kind. In this case, the Config is wrong. Log the
-// error and do not retry. A handler does not panic, even if its arguments are invalid.
+// A handler that returns an error has ignored the event: the object is nil or has the wrong type, or a child's
+// controller reference contains the UID of an owner but another kind, so that the Config is wrong. Log the error
+// and do not retry. A handler does not panic, even if its arguments are invalid.
 //
-// The owner of a child is the object that the child's controller reference names. The kind and UID in the
-// reference must be those of the owner. The cache must contain the owner. If ClusterScoped is set, the
-// owner must be in no namespace. If ClusterScoped is not set, the owner must be in the child's
-// namespace. The API group in the reference is not compared, so pods that were created by ReplicaSets of
-// extensions/v1beta1 keep their owner.
+// The owner of a child is the object that the child's controller reference names. The cache must contain it, with
+// the kind and UID of the reference, in the child's namespace, or in none if ClusterScoped is set. The API group
+// in the reference is not compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their
+// owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event counts toward the expectations of the owner in the child's reference, even if the cache does
 //     not contain that owner.
 //   - Creations are identified by namespace and name, and deletions by UID. An event counts for every owner
 //     that expects the creation or deletion, even if the child has another owner now.
-//   - If an orphan leaves the cache, the owners whose selectors match it are woken. One of these owners may
-//     have adopted the orphan before the cache showed the adoption.
-//   - An update that changes the UID counts as a deletion and an addition. If a child is deleted and created
-//     again with the same name while the watch is broken, the cache sends an update that changes the UID.
-//   - If one update gives a child to another owner and begins the deletion of the child, the former owner
-//     is also woken.
+//   - When an orphan leaves the cache, the owners whose selectors match it are woken, because one of them may
+//     have adopted it before the cache showed the adoption.
+//   - An update that changes the UID counts as a deletion and an addition. The cache sends one when a child was
+//     deleted and created again with the same name while the watch was broken.
+//   - An update that gives a child to another owner and begins its deletion wakes the former owner too.
 //   - Nil labels and empty labels are equal.
 type Handlers struct {
 	watcher untyped
@@ -159,8 +153,8 @@ type Handlers struct {
 	enqueue Enqueue
 }
 
-// New returns Handlers for a Config. It returns an error if a required field is missing. If other code wakes changed
-// owners and drops the records of deleted owners, you do not have to register the handlers for owners.
+// New returns Handlers for a Config, or an error if a required field is missing. The handlers for owners need not be
+// registered if other code wakes changed owners and drops the records of deleted ones.
 func New[O, C Object](config Config[O, C]) (*Handlers, error) {
 	switch {
 	case config.Owner.Kind == "":
@@ -196,12 +190,10 @@ type untyped interface {
 	ownerDeleted(obj any, q Enqueue) error
 }
 
-// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded marks the
-// creation as observed and wakes that owner. If the child is an orphan, one of the owners with a matching
-// selector must adopt the child. Therefore ChildAdded wakes all owners in the namespace that have a
-// matching selector. The selectors of different owners should not match the same child. If the child is
-// already being deleted, for example after a restart of the process, ChildAdded marks the deletion as
-// observed instead.
+// ChildAdded handles a child that is new to the cache. It marks the creation as observed and wakes the child's
+// owner. For an orphan, it wakes all owners in the namespace whose selector matches, because one of them must
+// adopt it; selectors of different owners should not match the same child. But for a child that is being deleted,
+// as after a restart of the process, it marks the deletion as observed.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -210,15 +202,14 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	return w.childAdded(obj, enqueue)
 }
 
-// ChildUpdated handles a child that changed. It wakes the child's owner. If the child had another owner
-// before, ChildUpdated also wakes the former owner. If a child became an orphan, or if the labels of an
-// orphan changed, ChildUpdated wakes every owner that selects the orphan. The first update with a
-// deletionTimestamp marks the deletion as observed, so a replacement can be created before the child is
-// gone. If a child became ready and its owner has minReadySeconds, the owner is woken again after that
-// time. A work queue may drop this delayed request, because it keeps only the earliest request for an
-// owner. Each pass should therefore request the next pass itself, as a Controller does. For pods,
-// status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
-// update is a resync and is ignored. See also Config.StatusDelay.
+// ChildUpdated handles a child that changed. It wakes the child's owner, and the former one too if the child had
+// another. A child that became an orphan, or an orphan whose labels changed, wakes every owner that selects it. The
+// first update with a deletionTimestamp marks the deletion as observed, so a replacement can be created before the
+// child is gone. An update without a new resourceVersion is a resync and is ignored. See also Config.StatusDelay.
+//
+// When a child became ready and its owner has minReadySeconds, the owner is woken again after that time. But a work
+// queue may drop this delayed request, because it keeps only the earliest one for an owner. So each pass should
+// request the next one itself, as a Controller does. For pods, status.NextAvailabilityCheck returns the delay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -227,10 +218,9 @@ func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache. It marks the deletion as observed and wakes the owner.
-// The argument obj is a child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or
-// any other struct with exactly the fields Key string and Obj any. A pointer to a tombstone is also
-// allowed.
+// ChildDeleted handles a child that left the cache. It marks the deletion as observed and wakes the owner. The
+// object is a child, or a tombstone or a pointer to one: client-go's cache.DeletedFinalStateUnknown, or any other
+// struct with exactly the fields Key string and Obj any.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -248,9 +238,9 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, even if nothing changed, as in a resync. But it wakes no owner if the update is one for
-// which Listener.IsOwnWrite returns true. If the UIDs differ, the owner was deleted and created again with the same
-// name. OwnerUpdated then forgets the old owner, as OwnerDeleted does.
+// OwnerUpdated wakes an owner, even if nothing changed, as in a resync, but not if Listener.IsOwnWrite returns true for
+// the update. When the UIDs differ, the owner was deleted and created again with the same name, so OwnerUpdated
+// forgets the old one, as OwnerDeleted does.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -259,9 +249,8 @@ func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return w.ownerUpdated(old, cur, enqueue)
 }
 
-// OwnerDeleted forgets an owner that left the cache. It also requests a pass for the owner's name, because
-// there may be a new owner with the same name. The argument obj is an owner or a tombstone, as described
-// for ChildDeleted.
+// OwnerDeleted forgets an owner that left the cache, and requests a pass for its name, because there may be a new
+// owner of that name. The object is an owner or a tombstone, as for ChildDeleted.
 func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
