@@ -21,17 +21,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Informer provides the informer methods that NewCache calls. The type cache.SharedIndexInformer of
-// client-go implements Informer, with cache.Indexers as M and cache.Indexer as I.
+// An Informer has the methods that NewCache calls. client-go's cache.SharedIndexInformer implements it, with
+// cache.Indexers as M and cache.Indexer as I.
 type Informer[M any, I Indexer[M]] interface {
 	AddIndexers(indexers M) error
 	GetIndexer() I
 }
 
-// An Indexer provides the methods that a Cache calls to read an informer's store. The type cache.Indexer of
-// client-go implements Indexer, with cache.Indexers as M. If an Indexer also has the method
-// LastStoreSyncResourceVersion, the Cache reports the resourceVersion that the store has reached. Indexers
-// of client-go 0.36 and later have the method LastStoreSyncResourceVersion.
+// An Indexer has the methods with which a Cache reads an informer's store. client-go's cache.Indexer implements it,
+// with cache.Indexers as M. The Cache reports the resourceVersion that the store has reached if the Indexer also has
+// the method LastStoreSyncResourceVersion, as in client-go 0.36 and later.
 type Indexer[M any] interface {
 	GetByKey(key string) (obj any, exists bool, err error)
 	ByIndex(index, value string) ([]any, error)
@@ -39,10 +38,9 @@ type Indexer[M any] interface {
 	GetIndexers() M
 }
 
-// A Cache reads the stores of two informers, one for owners and one for children. A Cache is a
-// controller.Cache. Both stores are indexed by controller, so the children and the siblings of an owner are
-// found without a scan of the whole store. NewCache makes a Cache. The methods of a zero Cache return an
-// error. A Cache is safe for concurrent use.
+// A Cache is a controller.Cache that reads the stores of two informers, one for owners and one for children. Both are
+// indexed by controller, so the children and the siblings of an owner are found without a scan of the whole store. Make
+// a Cache with NewCache; the methods of a zero Cache return an error. A Cache is safe for concurrent use.
 type Cache[O, C controller.Object] struct {
 	kind             controller.Kind[O, C]
 	owners, children store
@@ -62,12 +60,10 @@ type reader interface {
 
 var errNotMade = errors.New("typed: NewCache did not make this Cache")
 
-// NewCache returns a Cache that reads the stores of the two informers. NewCache also adds an index to each
-// informer. The informers may be shared, and may already be running. The indexes have the names and keys
-// that Kubernetes' own controllers use. If an informer already has an index with the same name and the same
-// keys, NewCache uses the existing index. If the existing index has different keys, NewCache keeps it, and
-// adds its own index under a name with the prefix "replicakit.". NewCache uses only the fields Owner,
-// ClusterScoped and Spec of the Kind.
+// NewCache returns a Cache that reads the stores of the two informers, and adds an index to each of them. The
+// informers may be shared, and may already be running. The indexes have the names and keys that Kubernetes' own
+// controllers use, so one that exists already is used. But if it has other keys, NewCache keeps it, and adds its own
+// under a name with the prefix "replicakit.". Only the fields Owner, ClusterScoped and Spec of the Kind are used.
 //
 // The compiler infers the types of both informers:
 //
@@ -91,8 +87,7 @@ func NewCache[O, C controller.Object, M ~map[string]F, F ~func(obj any) ([]strin
 	return c, nil
 }
 
-// Owner returns the owner with the given name. If the store does not contain the owner, Owner returns a
-// NotFound error.
+// Owner returns the owner with the given name, or a NotFound error if the store does not contain it.
 func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner O, err error) {
 	if c.owners.from == nil {
 		return owner, errNotMade
@@ -123,7 +118,7 @@ func (c Cache[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	if c.owners.from == nil {
 		return nil, errNotMade
 	}
-	if namespace != "" {
+	if namespace != "" { // an error means that the informer has no such index
 		if found, err := c.owners.from.ByIndex(namespaceIndexName, namespace); err == nil {
 			return allTyped[O](found)
 		}
@@ -155,8 +150,8 @@ func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	return c.candidates(owner)
 }
 
-// Siblings returns the owners that have the same controller as the given owner, including that owner
-// itself. If the given owner has no controller, Siblings returns an empty list.
+// Siblings returns the owners that have the same controller as the given owner, including that owner itself. The list
+// is empty if the given owner has no controller.
 func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -211,10 +206,10 @@ func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	return children, nil
 }
 
-// candidates returns the owners' own children and the orphans in the owners' namespaces (Y6). The store may
-// change between two reads, so the orphans are read twice, before and after the owned children. A child
-// that is adopted or orphaned between two reads appears in the result of at least one read.
+// candidates returns the owners' own children and the orphans in the owners' namespaces (Y6).
 func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
+	// The store changes between two reads. If web-2 is adopted after the owned children were read, it is among the
+	// orphans of before. If it is orphaned before they are read, it is among the orphans of after.
 	before, err := c.orphans(owners)
 	if err != nil {
 		return nil, err
@@ -238,6 +233,7 @@ func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
 	if sameObjects(before, after) {
 		return append(owned, after...), nil
 	}
+	// web-2 may be in two of them, and the read that came later is right.
 	return latest(after, owned, before), nil
 }
 
@@ -253,8 +249,7 @@ func sameObjects[C controller.Object](a, b []C) bool {
 	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
 }
 
-// latest merges the views into one list without duplicates. If several views contain a child, the result
-// contains the copy from the first of these views.
+// latest merges the views into one list, with each child as the first view that has it.
 func latest[C controller.Object](views ...[]C) []C {
 	var children []C
 	known := map[types.NamespacedName]bool{}
@@ -267,7 +262,6 @@ func latest[C controller.Object](views ...[]C) []C {
 	return children
 }
 
-// byIndex looks up the key of a controller in the store's index, and returns the objects found.
 func byIndex[T any](s store, controller string) ([]T, error) {
 	if s.from == nil {
 		return nil, errNotMade
@@ -289,7 +283,6 @@ func allTyped[T any](found []any) (_ []T, err error) {
 	return objects, nil
 }
 
-// typed returns an object from a store as a T, or an error if the object has another type.
 func typed[T any](obj any) (T, error) {
 	t, ok := obj.(T)
 	if !ok {

@@ -39,19 +39,16 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient returns a client for a controller.Controller. The arguments owners and children are functions
-// that return a typed client for a namespace. The namespace "" means all namespaces, or no namespace if the
-// objects are cluster-scoped:
+// NewClient returns a client for a controller.Controller. owners and children return a typed client for a namespace,
+// where "" means all namespaces, or none if the objects are cluster-scoped:
 //
 //	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// The client returns the errors of the typed clients. If client-go has sent a create request more than
-// once, the error also wraps controller.ErrResent. If one of the two functions is nil or returns nil,
-// controller.New returns an error. Children are listed in pages of 500. List requests do not set a
-// resourceVersion, so the server does not return stale data. If the pages of one list have different
-// resourceVersions, List returns an error. The client also implements controller.Versioner and
-// controller.Checker.
+// The client returns the errors of the typed clients, which also wrap controller.ErrResent after client-go has sent a
+// create request more than once. Children are listed in pages of 500, without a resourceVersion, so the server does not
+// return stale data. List returns an error if the pages have different resourceVersions. The client also implements
+// controller.Versioner and controller.Checker: controller.New returns an error if a function is nil or returns nil.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
@@ -88,7 +85,6 @@ func clientIn[T any](what string, of func(namespace string) T, namespace string)
 	return found, nil
 }
 
-// forChild returns the typed client for a child's namespace.
 func (c client[O, C, OL, CL, OC, CC]) forChild(child C) (CC, error) {
 	if object.IsNil(child) {
 		return *new(CC), errors.New("typed: child is nil")
@@ -101,6 +97,8 @@ func (c client[O, C, OL, CL, OC, CC]) Create(ctx context.Context, child C) (crea
 	if err != nil {
 		return created, err
 	}
+	// client-go repeats a request after a 429 or 5xx with Retry-After. The first one may have made the child, and the
+	// second meets an AlreadyExists.
 	err = controller.NoteResent(ctx, func(ctx context.Context) error {
 		created, err = children.Create(ctx, child, metav1.CreateOptions{})
 		return err
@@ -179,7 +177,7 @@ func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string
 		}
 		if version := about.GetResourceVersion(); first {
 			list.Version = version
-		} else if version != list.Version {
+		} else if version != list.Version { // one child could be in no page, and so count as gone
 			return ledger.List[C]{}, fmt.Errorf("typed: listing children: a page of version %q follows a page of version %q", version, list.Version)
 		}
 		if list.Items, err = appendItems(list.Items, page); err != nil {
@@ -207,7 +205,7 @@ func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context,
 	return versionOf(ctx, "children", children.List)
 }
 
-// versionOf returns the server's current resourceVersion, which it reads from a list of at most one object.
+// versionOf returns the server's current resourceVersion, as a list of at most one object has it.
 func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -24,8 +24,7 @@ const (
 	childOfAllIndexName = "replicakit.controllerOfAllNamespaces"
 )
 
-// childKey returns the index key for the children of a controller. If ref is nil, childKey returns the
-// index key for the orphans in the namespace.
+// childKey returns the index key for the children of a controller, or for the orphans in the namespace if ref is nil.
 func childKey(namespace string, ref *metav1.OwnerReference) string {
 	if ref == nil {
 		return namespace
@@ -41,8 +40,7 @@ func indexChild(obj any) ([]string, error) {
 	return []string{childKey(child.GetNamespace(), metav1.GetControllerOfNoCopy(child))}, nil
 }
 
-// indexChildOfAll returns a key without the child's namespace, because a cluster-scoped owner has no
-// namespace.
+// indexChildOfAll leaves out the child's namespace, because a cluster-scoped owner has none.
 func indexChildOfAll(obj any) ([]string, error) {
 	child, ok := obj.(metav1.Object)
 	if !ok {
@@ -64,10 +62,7 @@ func indexOwner(obj any) ([]string, error) {
 	return []string{string(ref.UID)}, nil
 }
 
-// newStore adds an index to an informer, and returns the informer's store. If the informer already has an
-// index with that name, newStore compares the keys that both indexes return for some sample objects; see
-// probes. If both indexes return the same keys for every sample object, newStore uses the existing index.
-// Otherwise, newStore adds the new index under another name.
+// newStore returns the informer's store with an index that finds objects by their controller.
 func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
 	if object.IsNil(from) {
 		return store{}, errors.New("the informer is nil")
@@ -82,9 +77,10 @@ func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, 
 		case !exists:
 			return store{from.GetIndexer(), name}, from.AddIndexers(M{name: index})
 		case !slices.ContainsFunc(probes, func(probe any) bool { return !sameKeys(existing, index, probe) }):
+			// Kubernetes' own controller shares the informer, which refuses a second index of this name.
 			return store{from.GetIndexer(), name}, nil
 		}
-		name = "replicakit." + name
+		name = "replicakit." + name // another component has an index of this name for other keys
 	}
 }
 
@@ -94,8 +90,8 @@ func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
-// probes returns the sample objects that newStore uses to compare two indexes. The first object has a
-// controller, and the second has no owner reference. The third has an owner reference but no controller.
+// probes returns objects with a controller, without a reference, and with a reference that is no controller's, by
+// which newStore compares two indexes.
 func probes[T controller.Object]() ([]any, error) {
 	kind := reflect.TypeFor[T]()
 	if kind.Kind() != reflect.Pointer {
