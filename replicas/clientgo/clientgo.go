@@ -36,15 +36,14 @@ import (
 // DefaultWorkers is the number of workers that a Controller starts if Run is called with 0 workers.
 const DefaultWorkers = 5
 
-// Options configures a Controller. The zero value of a field selects the field's default. In an interface
-// field, a nil pointer also selects the default.
+// Options configures a Controller. The zero value of a field, or a nil pointer in an interface, selects its default.
 type Options struct {
 	// Name is the controller's name in its own metrics and in the metrics of its work queue. The default is
 	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers. Owners with two types
 	// of children have two Kinds with the same default, so set Name for the second one.
 	Name string
 	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is
-	// Spec.BurstReplicas, as Kind.Spec returns it. If BurstReplicas is negative, New returns an error.
+	// Spec.BurstReplicas, as Kind.Spec returns it. New returns an error if it is negative.
 	BurstReplicas int
 	// MaxParallel and the next four fields have the same meaning as in controller.Options.
 	MaxParallel         int
@@ -52,41 +51,36 @@ type Options struct {
 	BackOffFailed       *bool
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
-	// OnRestored is called once if the API server was restored from a backup; see controller.ErrRestored.
-	// After this call, Run continues, but the controller makes no further changes. If OnRestored is nil,
-	// Run returns an error that wraps controller.ErrRestored. The process must then exit, so that a new
-	// process starts with new caches.
+	// OnRestored is called once when the API server was restored from a backup; see controller.ErrRestored.
+	// Run then goes on, but the controller makes no further changes. By default, Run returns an error that
+	// wraps controller.ErrRestored, and the process must exit, so that a new one starts with new caches.
 	OnRestored func(error)
 	// Namespace is the namespace that the informers watch. The controller reads the server's current
 	// resourceVersion in the same namespace. The default is all namespaces.
 	Namespace string
-	// Watches records the watch requests of the informers' client. If a watch hangs, the controller ends the
-	// watch, and the informer lists its objects again. If Watches is nil, the controller cannot end a watch
-	// that hangs. The controller then reports the watch only in the log, in the metric
-	// replicakit_watch_age_seconds, and in the result of CheckWatches. The page docs/adopting.md in this
-	// repository says which failures the controller notices, and how soon.
+	// Watches records the watch requests of the informers' client. The controller ends a watch that hangs, so
+	// that the informer lists its objects again. But if Watches is nil, it can only report such a watch, in the
+	// log, in the metric replicakit_watch_age_seconds, and in the result of CheckWatches. The page
+	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. The default is the real clock.
 	Clock clock.WithTicker
 	// RateLimiter determines the delay between a failed pass and the next pass for the same owner. Two
-	// controllers must not share a RateLimiter. If RateLimiter is nil, the default rate limiter of
-	// Kubernetes' controllers is used.
+	// controllers must not share one. The default is that of Kubernetes' controllers.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events is the sink for events about owners. If Events is nil, the events are recorded with
-	// EventClient.
+	// Events is the sink for events about owners. By default, they are recorded with EventClient.
 	Events controller.EventSink
-	// EventClient is the client that records events while Run is running, for example the CoreV1 client
-	// of a kubernetes.Interface. If both Events and EventClient are nil, no events are recorded.
+	// EventClient is the client that records events while Run is running, for example the CoreV1 client of a
+	// kubernetes.Interface. Without it and Events, no events are recorded.
 	EventClient typedcorev1.EventsGetter
 	// Component is the source component of the recorded events. The default is the owners' kind in lower
 	// case with the suffix "-controller". For ReplicationControllers, the default is
 	// "replication-controller".
 	Component string
 
-	// MetricsRegisterer registers the controller's own metrics. Controllers with different Names may share a
-	// registerer. If an earlier controller had the same Name, its metrics are replaced. If MetricsRegisterer
-	// is nil, the metrics are not registered.
+	// MetricsRegisterer registers the controller's own metrics; nil registers none. Controllers with different
+	// Names may share a registerer. The metrics of an earlier controller of the same Name are replaced.
 	MetricsRegisterer prometheus.Registerer
 	// QueueMetrics provides the metrics of the work queue. The default is the provider that was set for the
 	// process with workqueue.SetProvider.
@@ -157,8 +151,7 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 	return o
 }
 
-// orElse returns its first argument. If the first argument is nil or holds a nil pointer, orElse returns
-// the second.
+// orElse returns the option, unless it is nil or holds a nil pointer.
 func orElse[T any](option, otherwise T) T {
 	if isNil(option) {
 		return otherwise
@@ -184,8 +177,7 @@ type attachment[O, C controller.Object] struct {
 	passes *telemetry.Recorder[O, C]
 }
 
-// attach makes the controller and adds its metrics, indexes and handlers. The handlers are added last,
-// because they may receive events immediately.
+// attach makes the controller and adds its metrics, indexes and handlers.
 func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (err error) {
 	kind := a.typed
 	kind.Spec = withBurst(kind.Spec, opts.BurstReplicas)
@@ -218,6 +210,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, samples, kind.Owner, kind.Child); err != nil {
 		return err
 	}
+	// The handlers come last, because they may receive events immediately.
 	ownerEvents, err := owners.AddEventHandler(a.ownerHandler(ctx))
 	if err != nil {
 		return err
@@ -236,8 +229,7 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return plural
 }
 
-// withBurst returns a function that calls spec and sets the BurstReplicas of the returned Spec to burst. If
-// burst is 0, withBurst returns spec itself.
+// withBurst returns spec with another BurstReplicas, unless burst is 0.
 func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
@@ -249,25 +241,22 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 	}
 }
 
-// Run runs the controller until ctx ends, and then returns nil. If the API server was restored from a
-// backup, Run returns an error that wraps controller.ErrRestored, unless Options.OnRestored is set. If Run
-// returns this error, the program should exit. Before Run returns, it shuts the queue down, waits for every
-// worker to finish its pass, and stops the event broadcaster. If ctx ends before the caches are filled, Run
-// starts no workers. Call Run only once.
+// Run runs the controller until ctx ends, and then returns nil. But when the API server was restored from a
+// backup, it returns an error that wraps controller.ErrRestored, and the program should exit, unless
+// Options.OnRestored is set. Before Run returns, it shuts the queue down, waits for every worker to finish its
+// pass, and stops the event broadcaster. When ctx ends before the caches are filled, Run starts no workers.
+// Call Run only once.
 //
-// The argument workers is the number of owners that the controller processes concurrently. Two workers
-// never process the same owner at the same time. If workers is 0, Run starts DefaultWorkers workers. If
-// workers is negative, Run returns an error.
+// The controller processes as many owners concurrently as there are workers, but never one owner twice. 0 workers
+// mean DefaultWorkers, and a negative number is an error.
 //
-// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts.
-// The worker of the slow pass stops at the end of that pass. At most 4*workers slow passes run at the same
-// time. While a namespace has a slow pass, the argument workers also limits the number of passes in that
-// namespace.
+// When a pass takes longer than a second, for example because a webhook hangs, an additional worker starts,
+// and the worker of the slow pass stops at its end. At most 4*workers slow passes run at the same time. While
+// a namespace has a slow pass, at most workers passes run in it.
 //
-// Differs from Kubernetes: workers start after the event handlers have processed the initial lists. In
-// Kubernetes, workers start earlier, as soon as the caches are filled. With such an early start, a child in
-// the initial list could be mistaken for a child that the first pass has created. Also, if calls for a few
-// owners hang, the other owners are not delayed.
+// Differs from Kubernetes: workers start after the event handlers have processed the initial lists, and not as
+// soon as the caches are filled, because a child in the initial list could then be mistaken for one that the
+// first pass has created. And when calls for a few owners hang, the other owners are not delayed.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")
@@ -283,7 +272,7 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer c.recording.start(ctx)()
+	defer c.recording.start(ctx)() // stopped after the workers, whose last passes may still send events
 	logger.Info("Starting controller", "name", name)
 	c.crew = newCrew(cmp.Or(workers, DefaultWorkers))
 	var following sync.WaitGroup
@@ -310,12 +299,10 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	}
 }
 
-// cachesPatience is the time after which waitForCaches logs possible reasons why the caches are not filled
-// yet.
+// cachesPatience is the time after which waitForCaches logs why the caches may not be filled yet.
 const cachesPatience = 10 * time.Second
 
-// waitForCaches waits until the event handlers have processed the initial lists, and then returns true. If
-// ctx ends before that, waitForCaches returns false.
+// waitForCaches reports whether the event handlers have processed the initial lists before ctx ended.
 func (c *Controller) waitForCaches(ctx context.Context) bool {
 	filled, telling := make(chan struct{}), sync.WaitGroup{}
 	defer telling.Wait()
@@ -335,7 +322,7 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch returns a function that logs the state of the watches. Package follow calls this function.
+// logWatch returns a function with which package follow logs the state of the watches.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))
@@ -348,10 +335,9 @@ func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 }
 
 // CheckWatches returns an error if the watch of the owners or of the children is more than three minutes
-// behind the server. CheckWatches also returns an error if a watch is ahead of the server, for example
-// after the server was restored from a backup. If Run has not been called, or if the client is not a
-// controller.Versioner, CheckWatches returns nil. Use CheckWatches as a health check, so that the kubelet
-// restarts the program if a watch hangs. CheckWatches ignores the request, which may be nil.
+// behind the server, or ahead of it, for example after the server was restored from a backup. It returns nil
+// before Run is called, and if the client is no controller.Versioner. Use it as a health check, so that the
+// kubelet restarts the program when a watch hangs. The request is ignored, and may be nil.
 func (c *Controller) CheckWatches(*http.Request) error {
 	if c == nil {
 		return nil
@@ -360,10 +346,10 @@ func (c *Controller) CheckWatches(*http.Request) error {
 }
 
 // NewTerm informs the Controller that only this process is active from now on; see
-// controller.Controller.NewTerm. You do not need NewTerm if you make a new Controller for each term of
-// leadership, or if you call Run only while the process holds the lease. If the program holds its lease
-// before it starts the informers, or needs no lease, call NewTerm just before you start the informers. This
-// call avoids a delay of up to two seconds before the controller's first change:
+// controller.Controller.NewTerm. It is not needed if you make a new Controller for each term of leadership, or
+// call Run only while the process holds the lease. A program that holds its lease before it starts the
+// informers, or needs no lease, can call NewTerm just before it starts them, which avoids a delay of up to two
+// seconds before the controller's first change:
 //
 //	c.NewTerm(ctx)
 //	factory.Start(ctx.Done())
@@ -373,8 +359,7 @@ func (c *Controller) NewTerm(ctx context.Context) {
 	}
 }
 
-// checkParts returns an error if an informer or the client is nil, or if the client implements
-// controller.Checker and its Check method fails.
+// checkParts returns an error if an informer or the client is nil, or a Checker that finds a fault.
 func checkParts(owners, children, client any) error {
 	switch {
 	case isNil(owners):
