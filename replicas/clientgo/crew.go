@@ -18,21 +18,19 @@ const (
 	slowPerWorker = 4
 )
 
-// A crew is the set of workers of a controller. A crew for n workers makes at most n normal passes and
-// slowPerWorker*n slow passes at the same time.
+// A crew is the set of workers of a controller. For a pass that is slow, an additional worker starts, and the worker
+// of the slow pass stops when that pass ends:
 //
-// If a pass takes longer than slowPass, the pass is slow. An additional worker then starts, and the worker
-// of the slow pass stops when that pass ends. The usual cause of slow passes is an admission webhook that
-// hangs for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow
-// passes would delay all other owners.
+//	normal passes <= workers
+//	slow passes <= slowPerWorker * workers
+//	passes in a namespace that has a slow one <= workers
 //
-// While a namespace has a slow pass, at most n passes are under way in that namespace, including the slow
-// ones. Other owners in the namespace wait until one of these passes ends. Therefore, even if all passes in
-// one namespace are slow, workers remain for the other namespaces. If passes are slow because the client
-// has a low rate limit, the additional workers do no harm, because they share this limit.
+// The usual cause of slow passes is an admission webhook that hangs for ten to thirty seconds in each call. With a
+// fixed number of workers, five owners of such a webhook would hold up all others. If the client's low rate limit is
+// the cause, the additional workers do no harm, because they share it.
 //
-// Passes have no deadline, because a call that the client has abandoned can still take effect. The API
-// server enforces its own deadline for each call.
+// Passes have no deadline, because a call that the client has abandoned can still take effect. The API server
+// enforces its own deadline for each call.
 type crew struct {
 	workers int
 	running sync.WaitGroup
@@ -53,8 +51,7 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes counts the passes under way in one namespace, or the passes for one cluster-scoped owner. The
-// field all is the number of all passes, and the field slow is the number of slow passes.
+// passes counts all passes under way in one place, and the slow ones among them.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
@@ -69,15 +66,13 @@ func newCrew(workers int) *crew {
 	return &crew{workers: workers, in: map[place]*passes{}, putOff: map[place]sets.Set[types.NamespacedName]{}}
 }
 
-// start starts a worker.
 func (c *crew) start(work func()) { c.running.Go(work) }
 
 // wait waits until all workers have ended, including those that make slow passes.
 func (c *crew) wait() { c.running.Wait() }
 
-// begin registers a new pass for the owner with this key. If too many passes are already under way in the
-// owner's namespace, begin returns nil and postpones the owner until the end of one of these passes. If the
-// new pass becomes slow, the function replace is called.
+// begin registers a new pass for the owner, or returns nil and postpones the owner until another pass in its place
+// ends. It calls replace when the pass becomes slow.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,6 +82,8 @@ func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 		here = &passes{}
 		c.in[place] = here
 	}
+	// Two hundred owners of one namespace have the webhook that hangs. Without this limit they would take the
+	// additional workers too, and the owners of all other namespaces would wait.
 	if here.slow > 0 && here.all >= c.workers {
 		c.postpone(key)
 		return nil
@@ -105,8 +102,7 @@ func (c *crew) postpone(key types.NamespacedName) {
 	c.putOff[place].Insert(key)
 }
 
-// takesLong marks the pass as slow and calls the function replace, unless the pass has ended. If there are
-// already too many slow passes, takesLong is called again after the duration slowPass.
+// takesLong marks the pass as slow and has its worker replaced, now or when fewer passes are slow.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()
@@ -124,8 +120,7 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end unregisters a pass. The result goOn reports whether the worker of the pass should start another pass.
-// The result putOff lists the postponed owners that can now be queued again.
+// end unregisters a pass. It reports whether the worker should go on, and returns the owners that were put off.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

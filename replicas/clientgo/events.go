@@ -16,9 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
-// The event handlers pass each event to the controller, which decides which owner to queue. The handlers
-// log events as pkg/controller/replicaset does in Kubernetes. An event of a child is logged only if the
-// event has queued an owner.
+// The event handlers pass each event to the controller, which decides which owner to queue, and log it as
+// pkg/controller/replicaset does in Kubernetes, but events of children only if they have queued an owner.
 
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -66,7 +65,6 @@ func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventH
 	}
 }
 
-// report logs the error that the controller returned for an event.
 func (a attachment[O, C]) report(ctx context.Context, err error) {
 	if err != nil {
 		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring an event", "kind", a.kind)

@@ -13,15 +13,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overtakenOften is the number of consecutive failed passes of an owner after which a Conflict in the
-// owner's status write is logged as an error.
+// overtakenOften is the number of failed passes in a row after which a Conflict of the status write is an error.
 const overtakenOften = 5
 
-// logError logs the error of a pass in one line. A pass counts as overtaken if its only error is that the
-// status write failed with a Conflict. The reason for the Conflict is that another client has changed the
-// owner during the pass. If a pass was overtaken, or was canceled because the program is ending, the
-// failure is expected and is logged as information. However, if overtakenOften or more consecutive passes
-// of the owner have already failed, the Conflict is logged as an error.
+// logError logs the error of a pass in one line. A pass is overtaken if its only error is a Conflict of the status
+// write, because another client has changed the owner during the pass.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:
@@ -34,8 +30,7 @@ func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err
 	}
 }
 
-// oneLine wraps an error, and replaces the line breaks in its message with semicolons. The messages of
-// joined errors contain line breaks.
+// oneLine replaces the line breaks in an error's message, which joined errors have, with semicolons.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }

@@ -15,8 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A loggedView is a Cache that logs related pods, with the log lines of pkg/controller/replicaset in
-// Kubernetes. The field Cache is set by attachment.attach.
+// A loggedView is a Cache that logs related pods as pkg/controller/replicaset does in Kubernetes. attach sets Cache.
 type loggedView[O, C controller.Object] struct {
 	typed.Cache[O, C]
 	owner string // the kind
@@ -39,8 +38,7 @@ func (v *loggedView[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	return related, nil
 }
 
-// A loggedClient is a Client that logs creations and deletions, with the log lines of pkg/controller in
-// Kubernetes.
+// A loggedClient is a Client that logs creations and deletions as pkg/controller does in Kubernetes.
 type loggedClient[O, C controller.Object] struct {
 	controller.Client[O, C]
 	child string // the kind
@@ -66,8 +64,7 @@ func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.Del
 	return err
 }
 
-// logged returns a client that makes its calls through c, and logs creations and deletions. If c is a
-// controller.Versioner, the returned client is also a controller.Versioner.
+// logged returns a loggedClient, which is a controller.Versioner if c is one.
 func logged[O, C controller.Object](c controller.Client[O, C], child string) controller.Client[O, C] {
 	client := loggedClient[O, C]{c, child}
 	if versioner, ok := c.(controller.Versioner); ok {
@@ -86,6 +83,5 @@ func controllerName(child metav1.Object) string {
 	return ""
 }
 
-// logKey returns the key for an object of the given kind in a log line, for example "replicaSet" for a
-// ReplicaSet.
+// logKey returns the key for an object in a log line, such as "replicaSet" for a ReplicaSet.
 func logKey(kind string) string { return strings.ToLower(kind[:1]) + kind[1:] }

@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics holds the metrics of a Controller, without those of package telemetry. All
-// controllers with the same registerer share the collectors.
+// metrics holds the metrics of a Controller, without those of package telemetry. All controllers with the same
+// registerer share the collectors.
 type metrics struct {
 	ageRatio prometheus.Histogram
 	// The passes that waited for the cache of owners, and for that of children: one counter for each resource.
@@ -27,8 +27,7 @@ type metrics struct {
 	slowPasses                 prometheus.Gauge // Kubernetes has no such metric
 }
 
-// newMetrics registers the metrics. If another controller has already registered the metrics, newMetrics
-// reuses the registered collectors (W56). If registerer is nil, the metrics are not registered.
+// newMetrics registers the metrics, unless registerer is nil.
 func newMetrics(registerer prometheus.Registerer, name string, samples func() []telemetry.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
@@ -65,12 +64,13 @@ type registering struct {
 	err        error
 }
 
-// replace registers a collector. If an earlier controller had the same name, the collector of that
-// controller is unregistered first.
+// replace registers a collector in place of that of an earlier controller of the same name.
 func (r *registering) replace(c collector) {
 	if r.registerer != nil {
 		r.registerer.Unregister(c)
-		if err := r.registerer.Register(c); err != nil { // the other one has the same owners and other children, so it is another collector
+		// Two Kinds with the same owners have the same default Name, and different children. Unregister does not
+		// find the other one's collector, because their labels differ.
+		if err := r.registerer.Register(c); err != nil {
 			r.err = errors.Join(r.err, fmt.Errorf("another controller has the name %q: set Options.Name: %w", c.name, err))
 		}
 	}
@@ -82,7 +82,7 @@ func register[C prometheus.Collector](r *registering, collector C) C {
 	}
 	err := r.registerer.Register(collector)
 	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
+		if existing, ok := already.ExistingCollector.(C); ok { // of another controller in this process (W56)
 			return existing
 		}
 	}
@@ -112,11 +112,11 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// observeAgeRatio observes the age of each ready pod that was chosen for deletion, divided by the age of
-// the youngest ready pod (N2). If all pods were chosen, observeAgeRatio observes nothing.
+// observeAgeRatio observes the age of each ready pod that was chosen for deletion, divided by the age of the
+// youngest ready pod (N2), unless all pods were chosen.
 //
-// Differs from Kubernetes: the ratio is not truncated to a whole number. If the age of the youngest ready
-// pod is 0, nothing is observed, whereas Kubernetes divides by zero (W1).
+// Differs from Kubernetes: the ratio is not truncated to a whole number, and nothing is observed if the age of
+// the youngest ready pod is 0, where Kubernetes divides by zero (W1).
 func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletion[*corev1.Pod], now time.Time) {
 	if len(victims) == len(owned) {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
-// observe updates the metrics and logs the pass. It then calls the Observe function of the Kind.
+// observe updates the metrics, logs the pass, and then calls the Observe function of the Kind.
 func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C]) {
 	a.count(pass)
 	a.logError(ctx, pass.Name, pass.Err, pass.StatusErr != nil && pass.Err == pass.StatusErr && apierrors.IsConflict(pass.Err)) //nolint:errorlint // the same error: nothing else failed
@@ -57,8 +57,7 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	}
 }
 
-// logPass logs a pass in the same way as pkg/controller/replicaset in Kubernetes. The error of the pass is
-// logged by logError instead.
+// logPass logs a pass, except for its error, as pkg/controller/replicaset does in Kubernetes.
 func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
 	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
 	if isNone(pass.Owner) {

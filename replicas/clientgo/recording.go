@@ -19,8 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A recording records events about owners of any kind (A3). Call its method start before the first event,
-// and call the returned function stop after the last event.
+// A recording records events about owners of any kind (A3), between start and the stop that it returns.
 type recording struct {
 	client    typedcorev1.EventsGetter // nil: no events are recorded
 	kind      schema.GroupVersionKind
@@ -44,12 +43,12 @@ func (r *recording) sink(opts Options) controller.EventSink {
 	return r
 }
 
-// start starts the event broadcaster, and returns a function that stops it. The broadcaster continues
-// after ctx has ended, because the last pass may still send events.
+// start starts the event broadcaster, and returns a function that stops it.
 func (r *recording) start(ctx context.Context) (stop func()) {
 	if r.client == nil {
 		return func() {}
 	}
+	// Not with ctx: when the program ends, the last passes still send events.
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
 	broadcaster.StartStructuredLogging(3)
@@ -62,8 +61,8 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// An endingSink suppresses errors after the controller has ended. Without an endingSink, the broadcaster
-// would log an error for each event that it can no longer send.
+// An endingSink hides errors after the controller has ended, where the broadcaster would log one for each event that
+// it can no longer send.
 type endingSink struct {
 	record.EventSink
 	ended atomic.Bool
@@ -94,17 +93,15 @@ func (r *recording) Event(owner metav1.Object, eventType, reason, message string
 	}, eventType, reason, message)
 }
 
-// spamKey returns the key by which the broadcaster limits the rate of events. Events with the same key
-// share one token bucket. The bucket allows a burst of 25 events, and then one event every five minutes. As
-// in Kubernetes, all events of one type about the creations and deletions of an owner's children share one
-// key. For all other events, the key also contains the reason. Hundreds of creations or deletions therefore
-// do not suppress an event that is sent only once.
+// spamKey returns the key of the token bucket by which the broadcaster limits events: a burst of 25, and then one
+// every five minutes.
 func spamKey(event *corev1.Event) string {
 	about := event.InvolvedObject
 	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}
 	switch event.Reason {
 	case controller.SuccessfulCreate, controller.FailedCreate, controller.SuccessfulDelete, controller.FailedDelete:
-	default:
+		// As in Kubernetes, these share one bucket, which hundreds of creations empty.
+	default: // an event that is sent only once has its own
 		key = append(key, event.Reason)
 	}
 	return strings.Join(key, "/")

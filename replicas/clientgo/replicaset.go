@@ -17,11 +17,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicaSetController returns a Controller for all ReplicaSets in the store of rsInformer.
-// NewReplicaSetController adds event handlers and indexes to both informers, which may be shared and may
-// already be running. One pass creates or deletes at most burstReplicas pods. If burstReplicas is 0, the
-// limit is replicas.DefaultBurstReplicas. If burstReplicas is negative, NewReplicaSetController returns an
-// error. Events are recorded with kubeClient. NewReplicaSetController uses ctx only to obtain a logger.
+// NewReplicaSetController returns a Controller for all ReplicaSets in the store of rsInformer. It adds event
+// handlers and indexes to both informers, which may be shared and may already be running. One pass creates or
+// deletes at most burstReplicas pods, where 0 means replicas.DefaultBurstReplicas, and a negative number is an
+// error. Events are recorded with kubeClient. The ctx is used only to obtain a logger.
 //
 // To set Options, or to change the rules of ReplicaSets, call New:
 //
@@ -30,8 +29,7 @@ import (
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
-// Differs from Kubernetes: if an informer has been stopped, NewReplicaSetController returns an error,
-// because it cannot add handlers and indexes.
+// Differs from Kubernetes: an informer that has been stopped is an error, because it takes no handlers and indexes.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
 		return nil, err

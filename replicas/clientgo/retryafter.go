@@ -25,8 +25,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestRetryAfter is the maximum time that client-go waits before it resends a request. A request is
-// resent up to ten times, so a call waits for at most controller.MaxServerDelay in total.
+// longestRetryAfter is the maximum time that client-go waits before it resends a request. It does so up to ten
+// times, so a call waits for at most controller.MaxServerDelay in total.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
 // CapRetryAfter limits how long Retry-After headers can delay one call. The maximum is
@@ -34,19 +34,17 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// If a response with the code 429 or 5xx has a Retry-After header, client-go waits for the requested time
-// and then resends the request. Within one call, client-go resends the request up to ten times. Any webhook
-// can set this header to any number of seconds. While a call waits, the controller does nothing else for
-// the owner. With CapRetryAfter, a call returns the server's error if the response demands a delay of more
-// than 30 seconds.
+// After a response with the code 429 or 5xx and a Retry-After header, client-go waits for that time and resends
+// the request, up to ten times in one call. Any webhook can set the header to any number of seconds, and while
+// a call waits, the controller does nothing else for the owner. With CapRetryAfter, a call returns the server's
+// error when the response demands a delay of more than 30 seconds.
 //
-// With CapRetryAfter, client-go never resends a create, delete or patch request, because the first request
-// may have taken effect. For example, the response may come from a proxy that stopped waiting for the
-// server. The call returns the server's error, which contains the delay. The controller then waits between
-// two passes instead of within the call, and finds out whether the request took effect. Requests for events
-// are still resent.
+// With CapRetryAfter, client-go never resends a create, delete or patch request, except for events, because the
+// first request may have taken effect. For example, the response may come from a proxy that stopped waiting for
+// the server. The call returns the server's error, which contains the delay, so the controller waits between
+// two passes instead of within the call, and finds out whether the request took effect.
 //
-// If next is nil, http.DefaultTransport is used.
+// A nil next means http.DefaultTransport.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper {
 	return retryAfterCap{orElse(next, http.DefaultTransport)}
 }
@@ -65,15 +63,16 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 	case mayHaveHadAnEffect(req, resp):
+		// A proxy stopped waiting for the server, which has created the pod. A second request would be refused,
+		// because the pod exists.
 		return withoutRetry(req, resp, seconds)
-	case seconds > most:
+	case seconds > most: // client-go would wait so long up to ten times, and the owner with it
 		resp.Header.Del("Retry-After")
 	}
 	return resp, nil
 }
 
-// mayHaveHadAnEffect reports whether a failed request may have taken effect and must not be resent.
-// Requests for events can always be resent.
+// mayHaveHadAnEffect reports whether a failed request may have taken effect, and is not about an event.
 func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodPost, http.MethodDelete, http.MethodPatch:
@@ -106,8 +105,7 @@ func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Re
 	return resp, nil
 }
 
-// statusOf returns the Status in the body. If the body holds no Status, statusOf returns the Status that
-// client-go would make from the body.
+// statusOf returns the Status in the body, or the one that client-go would make from another body.
 func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	status, ok := obj.(*metav1.Status)
@@ -119,6 +117,5 @@ func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status
 	return *status
 }
 
-// WrappedRoundTripper returns the wrapped RoundTripper. For example, client-go calls this method to close
-// idle connections.
+// WrappedRoundTripper returns the wrapped RoundTripper, whose idle connections client-go closes.
 func (c retryAfterCap) WrappedRoundTripper() http.RoundTripper { return c.next }

@@ -23,8 +23,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// workOne syncs the next owner in the queue, and reports whether the worker should continue. Two workers
-// never sync the same owner at the same time (V18).
+// workOne syncs the next owner in the queue, which no other worker syncs meanwhile (V18), and reports whether the
+// worker should continue.
 func (c *Controller) workOne(ctx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -48,8 +48,8 @@ func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName
 	c.crew.start(func() { c.work(ctx) })
 }
 
-// endShift ends a shift, and queues the owners that were postponed because of passes in the same namespace.
-// The result reports whether the worker is still needed.
+// endShift ends a shift, queues the owners that were put off in its place, and reports whether the worker is still
+// needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
 	if !goOn {
@@ -61,8 +61,8 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue adds the owner to the queue again if another pass is needed. The second argument is the delay
-// that the pass asked for. If the delay is positive, it replaces the rate limiter's delay.
+// requeue adds the owner to the queue again if another pass is needed. The delay that the pass asked for, such as a
+// server's Retry-After, takes the place of the rate limiter's.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
 	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)
@@ -72,6 +72,7 @@ func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err 
 		c.queue.AddRateLimited(key)
 		return
 	}
+	// Without an end of the back-off, the thousandth failure in the life of an owner would wait the longest time.
 	if err == nil {
 		c.queue.Forget(key)
 	}
@@ -80,8 +81,7 @@ func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err 
 	}
 }
 
-// wake adds the owner to the queue. If an owner is added several times with different delays, the queue
-// keeps the earliest time (M5).
+// wake adds the owner to the queue, which keeps the earliest time for each (M5).
 func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	if after <= 0 {
 		c.queue.Add(key)
@@ -90,7 +90,7 @@ func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	c.queue.AddAfter(key, after)
 }
 
-// syncSafely syncs an owner. If the sync panics, syncSafely recovers from the panic and returns an error.
+// syncSafely syncs an owner, and returns a panic as an error, so that a bad owner does not end the program.
 func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	defer func() {
 		value := recover()
