@@ -19,8 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A view reads the cluster's cache. Its lists contain the cached objects themselves instead of copies,
-// because the objects are never modified.
+// A view reads the cluster's cache. Its lists contain the cached objects themselves, which are never modified.
 type view[O, C client.Object] struct {
 	cache    client.Reader
 	kind     controller.Kind[O, C]
@@ -33,11 +32,10 @@ type view[O, C client.Object] struct {
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
-// Index returns the name of the index field, and the function that computes the field's value for an
-// object. The value identifies the controller of the object, or indicates that the object has no
-// controller. Passes use the index to find children. If the children are pods, passes also use the index to
-// find the siblings of an owner. New adds the index to the cluster's cache. For a fake client in a test,
-// add the index yourself:
+// Index returns the name of the index field, and the function that computes the field's value for an object. The
+// value identifies the controller of the object, or says that it has none. Passes use the index to find children,
+// and if these are pods, also the siblings of an owner. New adds the index to the cluster's cache. For a fake
+// client in a test, add it yourself:
 //
 //	field, extract := controllerruntime.Index(kind)
 //	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
@@ -55,13 +53,11 @@ func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extrac
 
 const noController = "none"
 
-// indexValue returns the UID of a controller. If the controller has no UID, as with a fake client,
-// indexValue returns the controller's kind and name.
 func indexValue(ref *metav1.OwnerReference) string {
 	switch {
 	case ref == nil:
 		return noController
-	case ref.UID == "":
+	case ref.UID == "": // as with a fake client
 		return "name/" + ref.Kind + "/" + ref.Name
 	}
 	return "uid/" + string(ref.UID)
@@ -80,10 +76,7 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of(owners) returns the children of these owners, and the orphans in the same namespace. All owners must
-// be in one namespace. The cache may change between two lists, so orphans are listed twice, before and
-// after the owned children. A child that is adopted or orphaned between two lists appears in at least one
-// of them.
+// of returns the children of these owners, which must be in one namespace, and the orphans there.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {
@@ -91,6 +84,8 @@ func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	}
 	var children []C
 	var err error
+	// The cache changes between two lists. If web-2 is adopted after the owned children were listed, the first list
+	// of orphans has it, and if it is orphaned before that, the last one.
 	for _, value := range append(values, noController) {
 		if children, err = v.byController(ctx, children, owners[0].GetNamespace(), value); err != nil {
 			return nil, err
@@ -108,8 +103,7 @@ func (v view[O, C]) byController(ctx context.Context, children []C, namespace, v
 	return children, nil
 }
 
-// lastOfEach returns each child once. If a child was listed several times, lastOfEach returns the copy
-// that was listed last.
+// lastOfEach returns each child once, as it was listed last.
 func lastOfEach[C client.Object](children []C) []C {
 	seen := make(sets.Set[client.ObjectKey], len(children))
 	slices.Reverse(children)
@@ -121,9 +115,8 @@ func lastOfEach[C client.Object](children []C) []C {
 	})
 }
 
-// Related returns the pods of the owner and of its siblings. These pods are needed to rank pods by
-// co-location. If the children are not pods, Related returns nil. In that case, children are ranked by
-// co-location only if Kind.Spec sets Related.
+// Related returns the pods of the owner and of its siblings, by which pods are ranked by co-location. It returns
+// nil for other children, which are ranked by co-location only if Kind.Spec sets Related.
 func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || !arePods[C]() {

@@ -27,7 +27,6 @@ func isNil(v any) bool {
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// checkCluster returns an error if a part of the cluster is nil.
 func checkCluster(from cluster.Cluster) error {
 	if isNil(from) {
 		return errors.New("cluster is nil")
@@ -52,11 +51,10 @@ func checkCluster(from cluster.Cluster) error {
 	return nil
 }
 
-// checkScopes reports whether the owners of a kind are cluster-scoped. If only the children are
-// cluster-scoped, checkScopes returns an error, because a namespaced owner can own only objects in its
-// namespace. A nil mapper is treated as a mapper that knows no kinds.
+// checkScopes reports whether the owners of a kind are cluster-scoped, or returns an error if they cannot own the
+// children.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
-	if isNil(mapper) {
+	if isNil(mapper) { // it knows no kinds
 		mapper = meta.NewDefaultRESTMapper(nil)
 	}
 	owner, err := mapper.RESTMapping(kind.Owner.GroupKind(), kind.Owner.Version)
@@ -79,17 +77,16 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 	return false, nil
 }
 
-// warnOfNoLeader logs a warning if the manager elects no leader. The manager calls warnOfNoLeader when it
-// starts the controllers. If leader election is enabled, the controllers start only after this process
-// has acquired the lease. In this case, client-go's metric leader_election_master_status is 1.
+// warnOfNoLeader is called when the manager starts the controllers, and warns if it elects no leader.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
+	// The manager has no method that says whether it elects. But with a lease, controllers start only when client-go's metric
+	// leader_election_master_status is 1.
 	if !elects || !leads(metrics.Registry) {
 		logger.Info("Warning: the manager elects no leader. If two processes run at the same time, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
 	}
 }
 
-// leads reports whether the process holds a leader election lease, according to the metrics. If the metrics
-// cannot be read, leads returns true.
+// leads reports whether the process holds a leader election lease, as far as the metrics can be read.
 func leads(gatherer prometheus.Gatherer) bool {
 	families, err := gatherer.Gather()
 	for _, family := range families {
@@ -130,12 +127,12 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// checkCache returns an error if the cache lacks the index. It also returns an error if the cache contains
-// owners in a namespace but does not cover the children there.
+// checkCache returns an error if the cache lacks the index, or the children of owners that it has.
 func (v view[O, C]) checkCache(ctx context.Context) error {
 	if _, err := v.byController(ctx, nil, "", noController); err != nil {
 		return err
 	}
+	// The cache has owners in two namespaces, and children in one. All those of the other would count as missing.
 	owners, err := v.Owners(ctx, "")
 	if err != nil {
 		return fmt.Errorf("controllerruntime: listing %s: %w", v.kind.Owner.Kind, err)

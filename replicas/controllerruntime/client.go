@@ -17,9 +17,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A caller makes the API calls of a controller.Controller. Writes use the cluster's client, and reads
-// bypass the cluster's cache. The client resets an object before it decodes a response into that object.
-// Therefore fields that the server has removed are cleared.
+// A caller makes the API calls of a controller.Controller. Writes use the cluster's client, and reads bypass the
+// cluster's cache. The client resets an object before it decodes a response into it, so fields that the server
+// has removed are cleared.
 type caller[O, C client.Object] struct {
 	writer   client.Client
 	live     client.Reader
@@ -32,10 +32,9 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns a client for a reconcile loop of your own. The client writes with the argument writer,
-// and reads with the argument live. The argument live must be a reader that does not use a cache, such as
-// the result of a manager's GetAPIReader. The scheme of writer must know the kinds of owners and children,
-// and the kinds of their lists.
+// NewClient returns a client for a reconcile loop of your own, which writes with writer and reads with live. The
+// reader live must use no cache, as the result of a manager's GetAPIReader does not. The scheme of writer must
+// know the kinds of owners and children, and the kinds of their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -109,8 +108,7 @@ func (c caller[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, 
 // pageSize is the maximum number of children in one page of a live list.
 const pageSize = 500
 
-// List lists children in pages. If the pages have different resourceVersions, List returns an error,
-// because the list could miss a child or contain a child twice.
+// List lists children in pages, which must have one resourceVersion.
 func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	if isNil(matching) { // a nil selector would match every child
 		return ledger.List[C]{}, errors.New("controllerruntime: selector is nil")
@@ -123,6 +121,7 @@ func (c caller[O, C]) List(ctx context.Context, namespace string, matching label
 			return ledger.List[C]{}, err
 		}
 		version := page.GetResourceVersion()
+		// A child could be in no page, and so count as gone, or in two.
 		if opts.Continue != "" && version != all.Version {
 			return ledger.List[C]{}, fmt.Errorf("controllerruntime: listing %s: a page of version %q follows a page of version %q", c.children.kind.Kind, version, all.Version)
 		}

@@ -26,54 +26,56 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Options configures a Reconciler. The zero value of a field selects the field's default.
+// Options configures a Reconciler. The zero value of a field selects its default.
 type Options struct {
 	// Name is the name of the controller in metrics, logs and events. The default is the owners' kind in
 	// lower case, as in controller-runtime. Names must be unique within a process. Owners with two types of
 	// children have two Kinds with the same default, so the second one must set Name.
 	Name string
-	// Cluster is the cluster that contains the owners and children. The default is the manager's own
-	// cluster. If you set another Cluster, add that Cluster to the manager, so that the manager starts it.
+	// Cluster is the cluster that contains the owners and children. The default is the manager's own cluster.
+	// Another one must be added to the manager, so that the manager starts it.
 	Cluster cluster.Cluster
 	// Runtime contains controller-runtime's own options, such as MaxConcurrentReconciles, RateLimiter and
-	// NeedLeaderElection. Its field Reconciler must be nil. If an error contains a delay, such as a
-	// server's Retry-After, that delay is used instead of the delay of RateLimiter.
+	// NeedLeaderElection. Its field Reconciler must be nil. The delay in an error, such as a server's
+	// Retry-After, takes the place of RateLimiter's.
 	Runtime runtimecontroller.Options
 	// Controller contains the options of the underlying controller.Controller, such as MaxParallel and
-	// ExpectationsTimeout. If its field Events is nil, events go to the event recorder of the Cluster.
+	// ExpectationsTimeout. By default, its Events go to the event recorder of the Cluster.
 	Controller controller.Options
 	// Watches records the watch requests of the Cluster's cache. Before you make the Cluster, wrap its
-	// rest.Config with the Wrap method of Watches. If a watch hangs, the controller ends the watch, and the
-	// cache lists its objects again. If Watches is nil, the controller cannot end a watch that hangs, and
-	// only reports the watch in the log, in the metric replicakit_watch_age_seconds, and in the result of
-	// CheckWatches. Use the same Watches for all controllers of a Cluster. The page docs/adopting.md in this
-	// repository says which failures the controller notices, and how soon.
+	// rest.Config with the Wrap method of Watches, and use the same Watches for all controllers of the Cluster.
+	// The controller ends a watch that hangs, so that the cache lists its objects again. But if Watches is nil,
+	// it can only report such a watch, in the log, in the metric replicakit_watch_age_seconds, and in the result
+	// of CheckWatches. The page docs/adopting.md in this repository says which failures the controller notices,
+	// and how soon.
 	Watches *transport.Watches
-	// Healthz is the name that Add uses to register CheckWatches as a health check at the manager's /healthz
-	// endpoint. If Healthz is empty, Add does not register CheckWatches.
+	// Healthz is the name under which Add registers CheckWatches as a health check at the manager's /healthz
+	// endpoint. By default, Add does not register it.
 	Healthz string
-	// Build is a function that can add further watches to the controller. Add calls Build with the
-	// controller's builder, before the watches of owners and children are added:
+	// Build can add further watches to the controller, and may be nil. Add calls it with the controller's
+	// builder, before the watches of owners and children are added, and returns its error:
 	//
 	//	Build: func(b *builder.Builder) error {
 	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
 	//		return nil
 	//	}
 	//
-	// Each request from these watches causes a pass for the owner that the request names. The watches use
-	// the manager's own cache, even if Cluster is set. Build cannot change the name and the options of the
-	// controller, because they are set from the other fields of Options. If Build returns an error, Add
-	// returns that error. Build may be nil.
+	// Each request from these watches causes a pass for the owner that the request names. The watches use the
+	// manager's own cache, even if Cluster is set. Build cannot change the name and the options of the
+	// controller, because they are set from the other fields of Options.
 	Build func(b *builder.Builder) error
 }
 
 // Add makes a controller for one kind of owner, and adds it to the manager. The controller starts with the
 // manager, and works on all owners in the cache. The cluster's scheme must know the kinds of owners and
-// children, and the kinds of their lists. Enable leader election in the manager. Without leader election,
-// two processes are active at the same time during each rolling update of the operator, and create every
-// child twice. If the manager elects no leader, the controller logs one warning when it starts. If another
-// controller of the process has the same name, Add returns an error; see Options.Name. If the API
-// server was restored from a backup, the manager's Start returns an error that wraps
+// children, and the kinds of their lists. Add returns an error if another controller of the process has the
+// same name; see Options.Name.
+//
+// Enable leader election in the manager. Without it, two processes are active at the same time during each
+// rolling update of the operator, and create every child twice. The controller logs one warning when it starts
+// if the manager elects no leader.
+//
+// When the API server was restored from a backup, the manager's Start returns an error that wraps
 // controller.ErrRestored, unless Options.Controller.OnRestored is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
@@ -129,18 +131,18 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r))
 }
 
-// named adds what to do to an error that says that another controller has the name. Only the text of the error says so.
+// named adds what to do to an error that says that another controller has the name.
 func (r *Reconciler[O, C]) named(err error) error {
-	if err == nil || !strings.Contains(err.Error(), "already exists") {
+	if err == nil || !strings.Contains(err.Error(), "already exists") { // only the text says so
 		return err
 	}
 	kind := r.view.kind
 	return fmt.Errorf("controllerruntime: kind %s with children of kind %s: another controller has the name %q: set Options.Name: %w", kind.Owner.Kind, kind.Child.Kind, r.name, err)
 }
 
-// A Reconciler reconciles owners. Its method Reconcile makes one pass for an owner. Add makes a Reconciler
-// and adds it to a manager. If you build the controller yourself, for example to add more watches, make the
-// Reconciler with New. The zero Reconciler ignores every event, and its method Reconcile returns an error.
+// A Reconciler reconciles owners. Its method Reconcile makes one pass for an owner. Add makes a Reconciler and adds
+// it to a manager, and New makes one for a controller that you build yourself. The zero Reconciler ignores every
+// event, and its method Reconcile returns an error.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -150,19 +152,17 @@ type Reconciler[O, C client.Object] struct {
 	watches    follow.Watches
 }
 
-// New returns a Reconciler for the owners in a cluster. A manager can also be passed as the cluster. New
-// also adds an index to the cluster's cache; see Index. New ignores the options Cluster, Healthz and Build.
-// From Options.Runtime, New uses only the field RateLimiter. You do not have to set Kind.ClusterScoped,
-// because New reads the scope of the owners from the cluster's RESTMapper.
+// New returns a Reconciler for the owners in a cluster, which may be a manager. It also adds an index to the
+// cluster's cache; see Index. It ignores the options Cluster, Healthz and Build, and of Options.Runtime all but
+// the RateLimiter. Kind.ClusterScoped need not be set, because New reads the scope of the owners from the
+// cluster's RESTMapper.
 //
-// Watch the children with the event handler from ChildEvents. This handler confirms the creations and
-// deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms
-// creations and deletions from the cache. A creation is confirmed if the cache contains the child. A
-// deletion is confirmed if the cache does not contain the child, or if the child is being deleted. If you
-// do not use ChildEvents, another watch, such as that of builder.Owns, must cause a pass whenever a child
-// is created or deleted. If no watch causes a pass after a creation or deletion, the next pass starts only
-// when the expectation expires. Without ChildEvents, a new orphan does not cause a pass, so an owner adopts
-// the orphan only in the owner's next pass.
+// Watch the children with the event handler from ChildEvents, which confirms the creations and deletions of
+// earlier passes as soon as their events arrive. Without it, each pass confirms them from the cache: a creation
+// when the cache contains the child, and a deletion when it does not, or the child is being deleted. Then
+// another watch, such as that of builder.Owns, must cause a pass whenever a child is created or deleted.
+// Otherwise the next pass starts only when the expectation expires. A new orphan causes no pass then, so an
+// owner adopts it only in its next one.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -197,8 +197,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		opts.Controller.Events = events{recorder}
 	}
 	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
-	// The function nowhere does nothing, because the controller has no queue of its own. The controller can
-	// add owners only to the queues that the event handlers receive.
+	// The controller has no queue of its own, only those that the event handlers receive with each event.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
@@ -211,8 +210,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	}))
 }
 
-// awaitRestore waits until ctx ends or until the server has been restored from a backup. After a restore,
-// awaitRestore returns an error, which stops the manager.
+// awaitRestore waits until ctx ends, or returns the error of a restore, which stops the manager.
 func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -223,15 +221,14 @@ func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 }
 
 // NewTerm informs the Reconciler that only this process is active from now on; see
-// controller.Controller.NewTerm. If you use Add, you do not have to call NewTerm, because a manager stops
-// when it loses its lease. A manager starts its caches before leader election. Therefore only a program
-// without leader election can call NewTerm before the caches start.
+// controller.Controller.NewTerm. With Add it is not needed, because a manager stops when it loses its lease. A
+// manager starts its caches before leader election, so only a program without leader election can call NewTerm
+// before the caches start.
 func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }
 
-// observe returns a function that records each pass and logs the changes of its gates, and then calls the Kind's own
-// Observe function.
+// observe returns a function that records each pass, logs the changes of its gates, and then calls the Kind's Observe.
 func observe[O, C client.Object](passes *telemetry.Recorder[O, C], observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
 		for _, g := range passes.Record(pass) {

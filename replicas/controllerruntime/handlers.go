@@ -24,16 +24,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
-// Handlers provides event handlers for your own reconcile loop. The loop must record its creations and
-// deletions in an expectations.Store. Make Handlers with NewHandlers. If Handlers is nil or the zero value,
-// its event handlers ignore every event and log an error.
+// Handlers provides event handlers for your own reconcile loop, which must record its creations and deletions in an
+// expectations.Store. Make Handlers with NewHandlers. The event handlers of nil or zero Handlers ignore every event and
+// log an error.
 type Handlers struct {
 	handlers *handlers.Handlers
 }
 
-// NewHandlers returns event handlers that confirm creations and deletions in the argument store. Each key
-// in store must be the result of expectations.KeyOf for an owner. If an event requires a pass for an owner,
-// the handlers add the owner to the queue that they receive with the event:
+// NewHandlers returns event handlers that confirm creations and deletions in store, where each key must be the
+// result of expectations.KeyOf for an owner. When an event requires a pass for an owner, the handlers add it to
+// the queue that they receive with the event:
 //
 //	h, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
@@ -42,11 +42,11 @@ type Handlers struct {
 //
 // Do not watch the children with builder.Owns, because its event handlers do not confirm anything in store.
 //
-// The handlers read owners with the client. Pass a manager's client, which reads from the manager's cache.
-// The client's scheme must know the owners' kind and the kind of their list. The client's RESTMapper
-// determines whether the owners are namespaced. If the RESTMapper does not know the kinds, as with a fake
-// client, Kind.ClusterScoped determines the scope of the owners. Of the Kind, only Owner, ClusterScoped
-// and Spec are used; see handlers.Config. For the effect of each event, see handlers.Handlers.
+// The handlers read owners with the client. Pass a manager's client, which reads from the manager's cache. The
+// client's scheme must know the owners' kind and the kind of their list. The client's RESTMapper says whether the
+// owners are namespaced, or Kind.ClusterScoped if the RESTMapper does not know the kinds, as with a fake client.
+// Of the Kind, only Owner, ClusterScoped and Spec are used; see handlers.Config. For the effect of each event,
+// see handlers.Handlers.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
 	switch {
 	case isNil(from):
@@ -82,15 +82,14 @@ func (h *Handlers) ChildEvents() handler.EventHandler {
 	return eventHandler(nil, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// OwnerEvents returns the event handler for owners. You do not need this handler if you watch the owners
-// with builder.For, and if your loop calls Store.ForgetName when an owner is not found.
+// OwnerEvents returns the event handler for owners. It is not needed if you watch the owners with builder.For, and
+// your loop calls Store.ForgetName when an owner is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	made := h.made()
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns the handlers.Handlers that NewHandlers has set. If NewHandlers did not make h, the result
-// is a nil *handlers.Handlers. The methods of a nil *handlers.Handlers return an error for each event.
+// made returns what NewHandlers has set, or nil Handlers, whose methods return an error for each event.
 func (h *Handlers) made() *handlers.Handlers {
 	if h == nil {
 		return nil
@@ -98,8 +97,8 @@ func (h *Handlers) made() *handlers.Handlers {
 	return h.handlers
 }
 
-// eventHandler returns an event handler that reports each event to the argument watch, which may be nil.
-// The handler then calls one of the three functions with the objects of the event.
+// eventHandler returns an event handler that reports each event to watch, unless it is nil, and then calls one of
+// the three functions with the objects of the event.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...handlers.Enqueue) error,
@@ -116,7 +115,7 @@ func eventHandler(
 			logIgnored(ctx, updated(e.ObjectOld, e.ObjectNew, into(q)))
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			if e.DeleteStateUnknown { // controller-runtime has unwrapped a tombstone
+			if e.DeleteStateUnknown { // controller-runtime has unwrapped a tombstone, which proves less than a DELETED event
 				watch.Saw(nil)
 				logIgnored(ctx, deleted(cache.DeletedFinalStateUnknown{Obj: e.Object}, into(q)))
 				return

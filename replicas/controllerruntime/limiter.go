@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A limiter is a rate limiter. If a pass has returned a delay, for example because of a server's
-// Retry-After, the limiter uses that delay. If Reconcile returns an error, controller-runtime ignores the
-// delay in the result and calls the rate limiter instead.
+// A limiter is a rate limiter that uses the delay of a failed pass, such as a server's Retry-After. After an error,
+// controller-runtime asks the rate limiter, and ignores the delay in the result.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	mu    sync.Mutex
@@ -27,8 +26,7 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next(req, after) sets the delay before the request is retried. Reconcile calls this method before it
-// returns an error.
+// next sets the delay before the request is retried. Reconcile calls it before it returns an error.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -38,8 +36,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget discards the delay that a call of next(req, after) has set, and calls the inner rate limiter's
-// Forget.
+// Forget discards the delay that next has set too.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -47,9 +44,7 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When implements TypedRateLimiter. If a call of next(req, after) has set a delay, the method When
-// returns the delay and discards it. If no delay was set, the result is the delay of the inner rate
-// limiter.
+// When returns the delay that next has set, once, and otherwise that of the inner rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

@@ -13,12 +13,10 @@ import (
 
 const metricsNamespace = "replicakit_"
 
-// registering is the mutex of registerMetrics. Two controllers with the same name must not register their
-// metrics at the same time.
+// registering is held so that two controllers with the same name do not register their metrics at the same time.
 var registering sync.Mutex
 
-// registerMetrics registers the metrics of a controller, and replaces those of an earlier controller with
-// the same name.
+// registerMetrics registers the metrics of a controller in place of those of an earlier one with the same name.
 func registerMetrics(registry prometheus.Registerer, name string, samples func() []telemetry.Sample) error {
 	registering.Lock()
 	defer registering.Unlock()

@@ -13,15 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects makes empty objects and empty lists of one kind. The methods get and list fill an empty object or
-// list from a client or a cache.
+// objects makes empty objects and lists of one kind, and fills them from a client or a cache.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 }
 
-// check returns an error if the scheme does not contain the kind or its list kind. It also returns an error
-// if the scheme's type for the kind is not T.
+// check returns an error if the scheme lacks the kind or its list kind, or has another type than T for it.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -32,7 +30,7 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
-// named returns a new object that contains only the namespace and the name of the argument.
+// named returns a new object with only the namespace and the name of another one.
 func (o objects[T]) named(like client.Object) (T, error) {
 	obj, err := o.empty()
 	if err == nil {
@@ -69,8 +67,7 @@ func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name
 	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 }
 
-// list reads a list of objects, and appends the objects to the argument items. It returns the extended
-// slice and the list itself.
+// list reads a list of objects, and returns it and the items with these objects appended.
 func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
 	list, err := o.emptyList()
 	if err != nil {
@@ -90,7 +87,7 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	return items, list, err
 }
 
-// version returns the server's current resourceVersion, which it reads from a list of at most one object.
+// version returns the server's current resourceVersion, as a list of at most one object has it.
 func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
 	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
 	if err != nil {

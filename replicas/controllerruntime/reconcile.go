@@ -33,9 +33,8 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// RateLimiter returns the rate limiter for a controller that you build with the Reconciler. After an error
-// that contains a delay, such as a server's Retry-After, the rate limiter returns that delay. After any
-// other error, the delay comes from the RateLimiter in Options.Runtime.
+// RateLimiter returns the rate limiter for a controller that you build with the Reconciler. Its delays are those of
+// the RateLimiter in Options.Runtime, except that an error's own delay, such as a server's Retry-After, counts.
 func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	if r.made() == nil {
 		return newLimiter(nil)
@@ -43,8 +42,8 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 	return r.limiter
 }
 
-// OwnerEvents returns the event handler for owners, for example for builder.Watches. For each event, the
-// handler adds the owner to the queue that it receives with the event.
+// OwnerEvents returns the event handler for owners, for example for builder.Watches. It adds the owner of each event
+// to the queue that it receives with the event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	made := r.events()
 	return eventHandler(r.followed().Owners, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
@@ -57,7 +56,7 @@ func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// followed returns the Reconciler's watches. If New did not make the Reconciler, the result is empty.
+// followed returns the Reconciler's watches, which are empty if New did not make it.
 func (r *Reconciler[O, C]) followed() follow.Watches {
 	if r == nil {
 		return follow.Watches{}
@@ -65,7 +64,7 @@ func (r *Reconciler[O, C]) followed() follow.Watches {
 	return r.watches
 }
 
-// made returns the controller of the Reconciler, or nil if New did not make the Reconciler.
+// made returns the Reconciler's controller, or nil if New did not make it.
 func (r *Reconciler[O, C]) made() *controller.Controller {
 	if r == nil {
 		return nil
@@ -73,7 +72,7 @@ func (r *Reconciler[O, C]) made() *controller.Controller {
 	return r.controller
 }
 
-// events returns the handlers of the controller. The methods of nil Handlers return an error.
+// events returns the controller's handlers, or nil ones, whose methods return an error.
 func (r *Reconciler[O, C]) events() *handlers.Handlers {
 	if made := r.made(); made != nil {
 		return made.Handlers

@@ -11,8 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions sets the view's functions ownersVersion and childrenVersion. These two functions
-// return the current resourceVersions of the cached owners and of the cached children.
+// tellVersions sets the functions that report up to which resourceVersions the view's cache has come.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -26,9 +25,8 @@ func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	return nil
 }
 
-// versionOf returns a function that reports the resourceVersion that the cache has reached for one kind. If
-// the cache does not report a resourceVersion, the function returns "". Caches of controller-runtime 0.24
-// and later report a resourceVersion, unless the cache is limited to several namespaces.
+// versionOf returns a function that reports the resourceVersion that the cache has reached for one kind, or "" if
+// the cache does not say so: caches do from controller-runtime 0.24 on, unless they have several namespaces.
 func versionOf(from cache.Cache, kind client.Object) func() string {
 	indexed, ok := informerOf(from, kind).(interface{ GetIndexer() toolscache.Indexer })
 	if !ok {
@@ -43,9 +41,8 @@ func versionOf(from cache.Cache, kind client.Object) func() string {
 
 func unknown() string { return "" }
 
-// syncedOf returns a function that reports the last resourceVersion that the watch of a kind has received.
-// If the informer does not report a resourceVersion, as in a cache for several namespaces, syncedOf returns
-// nil.
+// syncedOf returns a function that reports the last resourceVersion that the watch of a kind has received, or nil if
+// the informer does not say so, as in a cache for several namespaces.
 func syncedOf(from cache.Cache, kind client.Object) func() string {
 	informer, ok := informerOf(from, kind).(interface{ LastSyncResourceVersion() string })
 	if !ok {
@@ -54,10 +51,9 @@ func syncedOf(from cache.Cache, kind client.Object) func() string {
 	return informer.LastSyncResourceVersion
 }
 
-// informerOf returns the informer of a kind, or nil if the cache has none. In a test, a cache may implement
-// only the methods of a reader. If GetInformer panics because the cache does not implement it, informerOf
-// returns nil.
+// informerOf returns the informer of a kind, or nil if the cache has none.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
+	// The cache of a test may be a struct with the methods of a reader alone, whose GetInformer panics.
 	defer func() {
 		if recover() != nil {
 			informer = nil

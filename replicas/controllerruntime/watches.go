@@ -17,16 +17,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// FollowWatches checks the watches of the owners and of the children until ctx ends, and then returns nil.
-// Add adds FollowWatches to the manager. If you build the controller yourself, add FollowWatches to the
-// manager yourself:
+// FollowWatches checks the watches of the owners and of the children until ctx ends, and then returns nil. Add adds
+// it to the manager. For a controller that you build yourself, add it yourself:
 //
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
-// Some caches do not report the resourceVersion that they have reached, for example the cache of a manager
-// with cache.Options.DefaultNamespaces. If a cache does not report its resourceVersion, the watches of the
-// cache are checked only if Options.Watches is set. If a watch of such a cache receives nothing for two
-// and a half minutes, not even a bookmark, the objects of the watch are listed again.
+// Some caches do not report the resourceVersion that they have reached, for example that of a manager with
+// cache.Options.DefaultNamespaces. Their watches are checked only if Options.Watches is set: when one receives
+// nothing for two and a half minutes, not even a bookmark, its objects are listed again.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")
@@ -42,10 +40,9 @@ func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	return nil
 }
 
-// CheckWatches returns an error if a watch is more than three minutes behind the server. CheckWatches also
-// returns an error if a watch is ahead of the server, for example after the server was restored from a
-// backup. CheckWatches is a healthz.Checker, so that the kubelet can restart the program if a watch hangs.
-// CheckWatches ignores the request, which may be nil. See Options.Healthz.
+// CheckWatches returns an error if a watch is more than three minutes behind the server, or ahead of it, for example
+// after the server was restored from a backup. It is a healthz.Checker, so that the kubelet can restart the
+// program when a watch hangs; see Options.Healthz. The request is ignored, and may be nil.
 func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	if r == nil {
 		return nil
@@ -53,8 +50,8 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	return r.watches.Check()
 }
 
-// A following is a Runnable that calls the function follow. A manager starts this Runnable together with
-// the caches instead of after them, because even the first watch can hang.
+// A following is a Runnable that a manager starts together with the caches, because it has GetCache. Even the first
+// watch can hang, and the caches then never are filled.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error
