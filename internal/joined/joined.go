@@ -18,8 +18,8 @@ const shown = 10
 
 type joined struct{ errs []error }
 
-// Errors returns one error that wraps all errors of the slice errs. If errs is empty, Errors returns nil. The
-// slice must not contain nil. The returned error keeps the slice, so the slice must not be changed later.
+// Errors returns one error that wraps all errs, or nil if there are none. The slice must not contain nil, and must
+// not be changed later, because the error keeps it.
 func Errors(errs []error) error {
 	if len(errs) == 0 {
 		return nil
@@ -43,8 +43,7 @@ func (j *joined) Error() string {
 // maxReasonsTold is the maximum number of different failures in the message of a summary.
 const maxReasonsTold = 10
 
-// A summary combines the errors of several calls in a short message. For example, if a quota refuses
-// sixteen pods, the message contains the reason once instead of sixteen times.
+// A summary combines the errors of several calls in a short message.
 type summary struct {
 	error
 	text string
@@ -54,14 +53,15 @@ func (s *summary) Error() string { return s.text }
 
 func (s *summary) Unwrap() error { return s.error }
 
-// Summary returns err, which wraps the failures of several calls, with a shorter message. If failures differ only in
-// the name of the object, the message contains one of them and the number of the others.
+// Summary returns err, which wraps the failures of several calls, with a shorter message. Of failures that differ only
+// in the name of the object, it contains one and the number of the others.
 func Summary(err error, failures []error) error {
 	if len(failures) < 2 {
 		return err
 	}
 	var reasons, texts []string
 	alike := map[string]int{}
+	// A quota has refused sixteen pods, each with its name. The reason stands there once.
 	for _, f := range failures {
 		reason := WithoutName(f)
 		if alike[reason]++; alike[reason] == 1 {

@@ -39,8 +39,8 @@ type Cache interface {
 }
 
 // Guard wraps the client that makes the calls. It compares each list with earlier ones and with the cache, and after a
-// proof each change returns the proof and is not sent. If the argument client is a Versioner, the result is one,
-// too. It is the client that calls may wrap, and a client that wraps another is usually no Versioner.
+// proof each change returns the proof and is not sent. The result is a Versioner if client is one: that is the client
+// which calls may wrap, and a client that wraps another is usually no Versioner.
 func Guard[O, C metav1.Object](watch *Watch, calls, client Client[O, C], cache Cache) Client[O, C] {
 	g := guard[O, C]{calls, cache, watch}
 	if versioner, ok := client.(Versioner); ok {
@@ -56,7 +56,7 @@ type guard[O, C metav1.Object] struct {
 }
 
 func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (list ledger.List[C], err error) {
-	events := g.watch.ChildrenDeleted()
+	events := g.watch.ChildrenDeleted() // before the list, which may have a child that is deleted while it is made
 	err = g.watch.CompareChildren(g.cache.ChildrenVersion(), func() (string, error) {
 		list, err = g.Client.List(ctx, namespace, matching)
 		return list.Version, err

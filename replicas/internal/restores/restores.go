@@ -32,9 +32,7 @@ type Watch struct {
 	err error // the proof that the server was restored, or nil
 	// owners and children are the newest resourceVersions of all live lists.
 	owners, children string
-	// The maps recent and older contain UIDs of deleted children, with the sequence number of each DELETED
-	// event. New UIDs are added to recent. When the map recent contains endingsKept UIDs, it replaces the
-	// map older, and recent is set to a new map.
+	// The sequence numbers of the DELETED events of children: the recent ones up to endingsKept, and as many older ones.
 	recent, older map[types.UID]int
 	count         int // number of DELETED events so far
 }
@@ -61,8 +59,8 @@ func (r *Watch) Notice(format string, args ...any) error {
 	return err
 }
 
-// CompareOwners calls the given function, which makes a live list of owners and returns the resourceVersion of this
-// list. If an earlier list or the cache has shown a newer resourceVersion, it records a restore and returns an error.
+// CompareOwners calls list, which makes a live list of owners and returns its resourceVersion. When an earlier list or
+// the cache has shown a newer one, it records a restore and returns an error.
 func (r *Watch) CompareOwners(cached string, list func() (version string, err error)) error {
 	return r.compare(&r.owners, "owners", cached, list)
 }
@@ -73,6 +71,8 @@ func (r *Watch) CompareChildren(cached string, list func() (version string, err 
 }
 
 func (r *Watch) compare(newest *string, what, cached string, list func() (version string, err error)) error {
+	// The newest version is read before the list begins: another list, which begins later and ends earlier, may show
+	// a newer version, and proves nothing.
 	r.mu.Lock()
 	earlier := *newest
 	r.mu.Unlock()
@@ -119,8 +119,8 @@ func (r *Watch) IsDeleted(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// NoticeOlder compares an object that a call returned with the version that was known before the call. If
-// the returned object is older, NoticeOlder records a restore and returns an error.
+// NoticeOlder records a restore, and returns it as an error, if an object that a call returned is older than the
+// version that was shown before the call.
 func (r *Watch) NoticeOlder(is metav1.Object, shown string) error {
 	if is.GetUID() == "" || !resourceversion.Older(is.GetResourceVersion(), shown) {
 		return nil
@@ -128,8 +128,7 @@ func (r *Watch) NoticeOlder(is metav1.Object, shown string) error {
 	return r.Notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown)
 }
 
-// NoticeOlder compares children that the server returned with those that were known before. A restore is recorded, and
-// returned as an error, if one of them is older on the server.
+// NoticeOlder records a restore, and returns it as an error, if one of the known children is older on the server.
 func NoticeOlder[C metav1.Object](r *Watch, known []C, found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
