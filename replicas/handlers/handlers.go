@@ -192,8 +192,8 @@ type untyped interface {
 
 // ChildAdded handles a child that is new to the cache. It marks the creation as observed and wakes the child's
 // owner. For an orphan, it wakes all owners in the namespace whose selector matches, because one of them must
-// adopt it; selectors of different owners should not match the same child. But for a child that is being deleted,
-// as after a restart of the process, it marks the deletion as observed.
+// adopt it; selectors of different owners should not match the same child. When the child is already being
+// deleted, as after a restart of the process, ChildAdded marks its deletion as observed instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {

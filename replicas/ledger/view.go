@@ -155,7 +155,7 @@ func (l *Ledger[C]) forgetList() {
 	l.list = bar{}
 }
 
-// checkCache drops the facts that were recorded beside a newer cache, or for another selector.
+// checkCache drops the facts that were recorded next to a newer cache, or for another selector.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	hasFacts := l.list.version != "" || len(l.children) > 0
 	// The cache was filled anew from a server that lags behind, and went from version 8 back to 4. It had shown
@@ -302,7 +302,7 @@ func (o *overlay[C]) isBarred(c C) bool {
 	return true
 }
 
-// lasts reports whether the call may still take effect on the child, of which c may be an old version.
+// lasts reports whether the call may still take effect on the child, even if c is an old version of it.
 func (d unanswered) lasts(c metav1.Object) bool {
 	version := c.GetResourceVersion() // version <= d.version, because in a later one the call meets a Conflict
 	return d.any() && c.GetDeletionTimestamp() == nil &&
