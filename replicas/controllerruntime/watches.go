@@ -51,7 +51,7 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 }
 
 // A following is a Runnable that a manager starts together with the caches, because it has GetCache. Even the first
-// watch can hang, and the caches then never are filled.
+// watch can hang, and then the caches are never filled.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error

@@ -195,8 +195,8 @@ func (e events[O, C]) childDeleted(c C) {
 	e.creationObserved(c) // this may be the first event of the child
 	e.ChildLeft(ownKey, id)
 	if e.Store != nil {
-		// web has deleted web-2, which was orphaned or adopted by another owner before the event came.
 		e.Store.DeletionObserved(ownKey, id)
+		// web has deleted web-2, which was orphaned or adopted by another owner before the event came.
 		for _, key := range e.Store.OwnersOfDeletion(id) {
 			if e.Store.DeletionObserved(key, id) {
 				e.wakeKey(key)

@@ -23,17 +23,17 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 		suspicion: l.suspicion, hidden: l.hidden,
 		cached: l.cached, known: maps.Clone(l.known),
 	}
-	if l.children != nil {
-		clone.children = make(map[types.UID]*entry[C], len(l.children))
+	if l.entries != nil {
+		clone.entries = make(map[types.UID]*entry[C], len(l.entries))
 	}
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		copied := *e
-		clone.children[id] = &copied
+		clone.entries[id] = &copied
 	}
 	for i := range clone.names {
 		clone.names[i].settled = maps.Clone(clone.names[i].settled)
 	}
-	clone.list.children = maps.Clone(l.list.children)
+	clone.list.uids = maps.Clone(l.list.uids)
 	return clone
 }
 
@@ -43,7 +43,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0}
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		for _, m := range []Moment{e.fact.answer.at, e.fact.gone, e.shown} {
 			moments[m] = 0
 		}
@@ -68,8 +68,8 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		}
 		return text
 	}
-	for _, id := range slices.Sorted(maps.Keys(l.children)) {
-		e := l.children[id]
+	for _, id := range slices.Sorted(maps.Keys(l.entries)) {
+		e := l.entries[id]
 		fmt.Fprint(&b, id, "(", say(e.fact.answer), " ", e.fact.gone > 0, " ", ago(e.since))
 		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.unanswered.version, ago(e.unanswered.sent), ")")
 	}
@@ -77,7 +77,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Holder, n.requests, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
 	}
 	if l.list.start > 0 {
-		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
+		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.uids)), ago(l.list.since))
 	}
 	fmt.Fprint(&b, " read", l.cacheVersion, " passed", ago(l.suspicion.Since), l.suspicion.Wait, l.hidden, l.stale)
 	return b.String()
@@ -89,7 +89,7 @@ func (l *Ledger[C]) Holds() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []string
-	if n := len(l.children); n > 0 {
+	if n := len(l.entries); n > 0 {
 		all = append(all, fmt.Sprintf("%d entries", n))
 	}
 	if n := len(l.names); n > 0 {

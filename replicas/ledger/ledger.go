@@ -37,7 +37,7 @@ type Ledger[C metav1.Object] struct {
 	viewed       Moment          // the start of the last View
 	cached       []C             // the children in the cache at the last View; nil after Done
 	known        map[types.UID]C // the cached children by UID; filled on first use
-	children     map[types.UID]*entry[C]
+	entries      map[types.UID]*entry[C]
 	names        []Name
 	sent         sets.Set[types.NamespacedName] // the names of all creations ever sent; see WasSent
 	list         bar
@@ -90,10 +90,10 @@ func (d unanswered) any() bool { return !d.sent.IsZero() }
 // A bar is the last live list. A watch that hung for minutes and goes on where it stopped shows pods once
 // more that have died since. The bar keeps those out of the view that the list lacked, if they are older.
 type bar struct {
-	version  string
-	children sets.Set[types.UID]
-	start    Moment
-	since    time.Time
+	version string
+	uids    sets.Set[types.UID]
+	start   Moment
+	since   time.Time
 }
 
 func (b bar) excludes(c metav1.Object) bool {
@@ -101,7 +101,7 @@ func (b bar) excludes(c metav1.Object) bool {
 }
 
 // hides reports whether the list lacks the child, so that all its versions up to the list's are outdated.
-func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
+func (b bar) hides(id types.UID) bool { return b.version != "" && !b.uids.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
 	if l.Patience == 0 {
@@ -125,7 +125,7 @@ func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cached, l.known, l.inPass = nil, nil, false
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		l.tidy(id, e)
 	}
 }
@@ -155,7 +155,7 @@ func (l *Ledger[C]) observe(start Moment, c C, cause call, now time.Time) error 
 	defer l.mu.Unlock()
 	id := idOf(c)
 	l.record(id, fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
-	e := l.children[id]
+	e := l.entries[id]
 	if e.call = cause; !e.unanswered.lasts(c) {
 		e.unanswered = unanswered{}
 	}
@@ -202,7 +202,7 @@ func (l *Ledger[C]) ObserveLeaving(id types.UID) {
 	defer l.mu.Unlock()
 	// The pass has created web-2, which another client deletes at once, and both events come before the answer.
 	// Without an entry from now on, and if the cache reports no version, web-2 would be awaited for five minutes.
-	if id == "" || l.children[id] == nil && !l.inPass {
+	if id == "" || l.entries[id] == nil && !l.inPass {
 		return
 	}
 	e := l.entry(id) // its call stays until the next View, because this pass may still Split what it has deleted
@@ -223,16 +223,16 @@ func (l *Ledger[C]) record(id types.UID, f fact[C], now time.Time) {
 }
 
 func (l *Ledger[C]) entry(id types.UID) *entry[C] {
-	e := l.children[id]
+	e := l.entries[id]
 	if e == nil {
-		if l.children == nil {
-			l.children = map[types.UID]*entry[C]{}
+		if l.entries == nil {
+			l.entries = map[types.UID]*entry[C]{}
 		}
 		e = &entry[C]{}
 		if l.wasCached(id) {
 			e.shown = l.viewed
 		}
-		l.children[id] = e
+		l.entries[id] = e
 	}
 	return e
 }
@@ -271,7 +271,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	items := s.Rules.thatMayCount(list.Items)
 	// The event of web-2 was lost, so the cache has not shown its creation for five minutes. The list shows
 	// what became of all answered calls, so none is waited for any longer.
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		e.call = none
 	}
 	l.selector, l.stale = s.Selector, false
@@ -281,9 +281,9 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		cached[idOf(c)] = c
 	}
 	for _, c := range items {
-		l.list.children.Insert(idOf(c))
+		l.list.uids.Insert(idOf(c))
 		shown, ok := cached[idOf(c)]
-		e := l.children[idOf(c)]
+		e := l.entries[idOf(c)]
 		if e == nil && ok && isShownBy(shown, c) {
 			continue
 		}
@@ -311,8 +311,8 @@ func isShownBy(cached, listed metav1.Object) bool {
 // cached ones too. The bar hides the others. No list has a child that does not match, so that proves nothing.
 func (l *Ledger[C]) recordMissing(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	missing := fact[C]{answer: answer[C]{version: l.list.version, at: start}}
-	for id, e := range l.children {
-		if l.list.children.Has(id) || e.fact.isEmpty() {
+	for id, e := range l.entries {
+		if l.list.uids.Has(id) || e.fact.isEmpty() {
 			continue
 		}
 		// The ledger knows that web-2 is gone, and the cache has it with labels that do not match. The fact
@@ -330,7 +330,7 @@ func (l *Ledger[C]) recordMissing(start Moment, s Snapshot[C], cached map[types.
 	for _, c := range s.Children {
 		id := idOf(c)
 		known := isNumber(l.list.version) && isNumber(c.GetResourceVersion())
-		if !known && !l.list.children.Has(id) && s.Rules.MayCount(c) {
+		if !known && !l.list.uids.Has(id) && s.Rules.MayCount(c) {
 			l.record(id, missing, now)
 		}
 	}
@@ -369,7 +369,7 @@ func (l *Ledger[C]) Forget() {
 }
 
 func (l *Ledger[C]) forgetFacts() {
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		*e = entry[C]{unanswered: e.unanswered}
 		l.tidy(id, e)
 	}
@@ -379,7 +379,7 @@ func (l *Ledger[C]) forgetFacts() {
 // tidy deletes an entry if it is empty.
 func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	if e.fact.isEmpty() && !e.unanswered.any() && e.call == none {
-		delete(l.children, id)
+		delete(l.entries, id)
 	}
 }
 
@@ -407,7 +407,7 @@ func (l *Ledger[C]) CallUnanswered(id types.UID, verb Verb, version string, now 
 func (l *Ledger[C]) CallAnswered(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.children[id]; e != nil {
+	if e := l.entries[id]; e != nil {
 		e.unanswered = unanswered{}
 		l.tidy(id, e)
 	}
@@ -418,7 +418,7 @@ func (l *Ledger[C]) CallAnswered(id types.UID) {
 func (l *Ledger[C]) UnansweredCalls() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		if !e.unanswered.any() {
 			continue
 		}
@@ -436,7 +436,7 @@ func (l *Ledger[C]) ExpireCalls(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.IsExpired(began) })
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		if e.unanswered.any() && began.Sub(e.unanswered.sent) >= MaxRequestAge {
 			e.unanswered = unanswered{}
 			l.tidy(id, e)
@@ -453,7 +453,7 @@ func (l *Ledger[C]) CallsExpireIn(now time.Time) (longest time.Duration) {
 	for _, n := range l.names {
 		longest = max(longest, expiresIn(n.Sent, now))
 	}
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		if e.unanswered.any() {
 			longest = max(longest, expiresIn(e.unanswered.sent, now))
 		}
@@ -467,7 +467,7 @@ func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)
 	}
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		notAfter(now, &e.since)
 		notAfter(now, &e.unanswered.sent)
 	}

@@ -222,7 +222,7 @@ func (l *Ledger[C]) InFlight() (calls InFlight) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		if e.unanswered.verbs&Delete != 0 {
 			calls.Deletions = append(calls.Deletions, id)
 		}

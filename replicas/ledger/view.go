@@ -129,13 +129,13 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	if resourceversion.Reached(s.Version, l.list.version) {
 		l.forgetList()
 	}
-	if len(l.children) > 0 || l.list.version != "" {
+	if len(l.entries) > 0 || l.list.version != "" {
 		o := overlay[C]{l, s, start, now, v}
 		o.apply()
-		v = o.view
+		v = o.result
 	}
-	if len(l.children) == 0 {
-		l.children = nil
+	if len(l.entries) == 0 {
+		l.entries = nil
 	}
 	l.resolve(v.Children, s.Rules)
 	l.forgetSent(v.Children)
@@ -146,8 +146,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 func (l *Ledger[C]) forgetList() {
 	// The list had web-2 in version "x", which is no number, and web-2 has ended since. The cache lacks it, but
 	// no comparison with "x" shows that the cache is newer.
-	for id := range l.list.children {
-		if e := l.children[id]; e != nil && !isNumber(e.fact.answer.version) && e.fact.gone == 0 && e.fact.answer.at <= l.list.start {
+	for id := range l.list.uids {
+		if e := l.entries[id]; e != nil && !isNumber(e.fact.answer.version) && e.fact.gone == 0 && e.fact.answer.at <= l.list.start {
 			e.fact = fact[C]{}
 			l.tidy(id, e)
 		}
@@ -157,7 +157,7 @@ func (l *Ledger[C]) forgetList() {
 
 // checkCache drops the facts that were recorded next to a newer cache, or for another selector.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
-	hasFacts := l.list.version != "" || len(l.children) > 0
+	hasFacts := l.list.version != "" || len(l.entries) > 0
 	// The cache was filled anew from a server that lags behind, and went from version 8 back to 4. It had shown
 	// web-2 of version 6, so the ledger has no fact of web-2, and another pod would be created in its place. Or
 	// the selector has changed, and children that match only the new one would count as gone, as no list had them.
@@ -176,15 +176,15 @@ func differs(a, b labels.Selector) bool {
 // An overlay computes one View.
 type overlay[C metav1.Object] struct {
 	*Ledger[C]
-	cache Snapshot[C]
-	start Moment
-	now   time.Time
-	view  View[C]
+	cache  Snapshot[C]
+	start  Moment
+	now    time.Time
+	result View[C]
 }
 
 func (o *overlay[C]) apply() {
 	for _, c := range o.cache.Children { // before lacking, which looks for those that this cache does not have
-		if e := o.children[idOf(c)]; e != nil {
+		if e := o.entries[idOf(c)]; e != nil {
 			e.shown = o.start
 		}
 	}
@@ -206,10 +206,11 @@ func (o *overlay[C]) apply() {
 			children = append(children, e.fact.answer.child)
 		}
 	}
-	o.view.Children = children
+	o.result.Children = children
 	o.suspect(lacking)
-	o.view.Waits = o.waitsFor(o.now)
-	for _, e := range o.children {
+	o.result.Waits = o.waitsFor(o.now) // after believe and lacking, which end the waits for what the cache shows
+	// The event of an answered deletion was lost, so the cache shows the child for ever.
+	for _, e := range o.entries {
 		if e.call != none {
 			o.markIfLate(e.since)
 		}
@@ -221,14 +222,14 @@ func (o *overlay[C]) markIfLate(since time.Time) {
 	// A live list showed web-2 six minutes ago, and the watch still hangs. web-2 may have died since, and would
 	// never be replaced.
 	if o.now.Sub(since) > o.patience() {
-		o.view.Stale, o.view.Unmet = true, true
+		o.result.Stale, o.result.Unmet = true, true
 	}
 }
 
 // believe returns a cached child in its newest known state, and whether the child exists.
 func (o *overlay[C]) believe(c C) (C, bool) {
 	id := idOf(c)
-	e := o.children[id]
+	e := o.entries[id]
 	if e == nil {
 		return c, !o.isBarred(c)
 	}
@@ -304,7 +305,8 @@ func (o *overlay[C]) isBarred(c C) bool {
 
 // lasts reports whether the call may still take effect on the child, even if c is an old version of it.
 func (d unanswered) lasts(c metav1.Object) bool {
-	version := c.GetResourceVersion() // version <= d.version, because in a later one the call meets a Conflict
+	version := c.GetResourceVersion()
+	// The call meets a Conflict unless version <= d.version.
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == version || resourceversion.Older(version, d.version))
 }
@@ -312,7 +314,7 @@ func (d unanswered) lasts(c metav1.Object) bool {
 // lacking returns the entries of existing children that are missing from the cache, sorted by the start of
 // their observations. It drops the facts of all other missing children that are no longer needed.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
-	for id, e := range o.children {
+	for id, e := range o.entries {
 		if e.shown == o.start {
 			continue
 		}
@@ -332,7 +334,7 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		default:
 			// web-2 is gone, and a watch that has hung for longer than Patience goes on and shows it. If the fact
 			// were dropped now, web-2 would count again. A list, which bars web-2, takes the place of the fact.
-			o.view.Stale = true
+			o.result.Stale = true
 		}
 		// A cache that went back lacks web-2 although its deletion may still land.
 		if e.call = none; !o.stale {
@@ -408,7 +410,7 @@ func (o *overlay[C]) isNewest(c C, other *entry[C]) bool {
 	answer := other.fact.answer
 	switch order, err := resourceversion.Compare(c.GetResourceVersion(), answer.version); {
 	case err != nil || order == 0: // no version says which of the two is gone
-		o.view.Stale, o.view.Unmet = true, true
+		o.result.Stale, o.result.Unmet = true, true
 	case order < 0:
 		// The cache still has the first web-2, which has ended, and the ledger knows a second one of that name.
 		// If both counted, the living one could be deleted as one too many.
@@ -443,8 +445,8 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	}
 	// Events have come as far as version 9, and web-2 of version 7 is not in the cache, so it may have come and
 	// gone. But those events may be from another watch, so a list waits five seconds unless the plan needs it.
-	o.view.Stale = true
-	o.view.Unmet = o.view.Unmet || o.suspicion.Remaining(o.now) <= 0
+	o.result.Stale = true
+	o.result.Unmet = o.result.Unmet || o.suspicion.Remaining(o.now) <= 0
 }
 
 // Split divides the active children of the last view by the facts that are known now. Those in come were
@@ -454,7 +456,7 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.children) == 0 && l.list.version == "" {
+	if len(l.entries) == 0 && l.list.version == "" {
 		return children, nil, nil
 	}
 	for _, c := range children {
@@ -462,7 +464,7 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			continue
 		}
 		var e entry[C]
-		if known := l.children[idOf(c)]; known != nil {
+		if known := l.entries[idOf(c)]; known != nil {
 			e = *known
 		}
 		switch answer := e.fact.answer; {
@@ -493,7 +495,7 @@ func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	needed := l.hidden
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		// A list has shown web-2, and the watch is broken. When web-2 ends, no event says so.
 		switch late := now.Sub(e.since) > l.patience(); {
 		case e.call != none && late, e.call != created && !e.fact.isEmpty() && l.isNeeded(e):
@@ -511,7 +513,7 @@ func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, e := range l.children {
+	for id, e := range l.entries {
 		switch e.call {
 		case created:
 			creations = append(creations, e.fact.answer.child.GetName())
@@ -534,7 +536,7 @@ func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 }
 
 func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
-	for _, e := range l.children {
+	for _, e := range l.entries {
 		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
 			longest = max(longest, left+1) // one nanosecond more, so that Patience is exceeded after the wait
 		}
