@@ -104,7 +104,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID(): // it was deleted and created again while the watch was broken
 		e.ownerDeleted(was)
-	case was.GetResourceVersion() != owner.GetResourceVersion() && w.IsOwnWrite(owner): // but a resync wakes it
+	case was.GetResourceVersion() != owner.GetResourceVersion() && w.IsOwnWrite(owner): // it wakes no owner, but a resync does
 		return nil
 	}
 	e.wake(owner, 0)
