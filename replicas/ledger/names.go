@@ -85,7 +85,7 @@ func (l *Ledger[C]) CreateSent(name types.NamespacedName, now time.Time) {
 	l.sent.Insert(name)
 }
 
-// WasSent reports whether a creation with the name was ever sent. A child with this name was then created for
+// WasSent reports whether a creation with the name was ever sent. If so, a child with this name was created for
 // the owner, even if it no longer names the owner as its controller. When no child in the view has the name, the
 // result may be false.
 func (l *Ledger[C]) WasSent(name types.NamespacedName) bool {
