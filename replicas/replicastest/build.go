@@ -16,13 +16,12 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// beginning is the default start time of clusters. Pods that NewPod returns were created at this
-// time, and have been ready since then.
+// beginning is the default start time of clusters. Pods of NewPod were created then, and have been ready since.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. The same Deployment
-// controls all ReplicaSets from NewReplicaSet, so they are siblings. The ReplicaSet's UID is "uid-"
-// followed by its name. If the ReplicaSet is created in a cluster, the cluster gives it a new UID.
+// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. The same Deployment controls all ReplicaSets
+// from NewReplicaSet, so they are siblings. The UID is "uid-" followed by the name, until a cluster gives the
+// ReplicaSet a new one.
 func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	controller := true
@@ -44,9 +43,8 @@ func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// NewPod returns a pod made from the template of rs. The pod runs on node-1, and has been ready
-// since the beginning of 2026. The pod's UID is "uid-" followed by its name. If rs is nil, the pod
-// is an orphan without labels in the namespace "default".
+// NewPod returns a pod made from the template of rs, which runs on node-1, and has been ready since the beginning of
+// 2026. Its UID is "uid-" followed by its name. A nil rs gives an orphan without labels in the namespace "default".
 func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	since := metav1.NewTime(beginning)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
@@ -61,9 +59,8 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child. The copy is in the owner's namespace. Its only owner reference
-// names the owner as the controller. The third argument is the kind of the owner. If the owner is
-// nil, the copy has no owner references.
+// ownedBy returns a copy of a child in the owner's namespace, with the owner as its controller and only owner. The
+// third argument is the kind of the owner. A nil owner gives a copy without owners.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -75,14 +72,13 @@ func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 	})
 }
 
-// Orphan returns a copy of a child with all owner references removed. If an owner's selector
-// matches the copy, the owner may adopt the copy.
+// Orphan returns a copy of a child without owner references. An owner may adopt the copy if its selector matches it.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
 
-// WithCost returns a copy of a child with the given deletion cost. The copy stores the cost in the
-// annotation controller.kubernetes.io/pod-deletion-cost.
+// WithCost returns a copy of a child with the given deletion cost, which is stored in the annotation
+// controller.kubernetes.io/pod-deletion-cost.
 func WithCost[C Object[C]](child C, cost int32) C {
 	return changed(child, func(child C) {
 		annotations := child.GetAnnotations()
@@ -94,13 +90,12 @@ func WithCost[C Object[C]](child C, cost int32) C {
 	})
 }
 
-// Unready returns a copy of a pod. The copy is not ready, and has never been ready.
+// Unready returns a copy of a pod that is not ready, and has never been ready.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed makes a copy of an object, calls the given function to modify the copy, and returns the
-// copy. If the object is nil, changed returns nil.
+// changed returns a copy of an object that the function has changed, or nil for nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

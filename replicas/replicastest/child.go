@@ -21,11 +21,11 @@ import (
 // SetQuota limits the number of children in a namespace. Finished pods do not count.
 func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
-// Children returns the children that the server has in a namespace, sorted by namespace and name.
-// "" means all namespaces.
+// Children returns the children that the server has in a namespace, sorted by namespace and name. "" means all
+// namespaces.
 func (c *Cluster[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
-// listChildren lists the children that the selector matches. A nil selector matches all children.
+// listChildren lists the children that the selector matches. A nil selector matches all.
 func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return ledger.List[C]{}, err
@@ -36,8 +36,8 @@ func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matc
 	return ledger.List[C]{Items: items, Version: strconv.FormatUint(c.latest(), 10)}, nil
 }
 
-// CreateChild stores a new child. If the child has no name, CreateChild generates a name from its
-// generateName. If the child is a pod, CreateChild clears its status and sets the phase Pending.
+// CreateChild stores a new child. A child without a name gets one from its generateName. A pod loses its status, and
+// begins in the phase Pending.
 func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
 	var none C
 	if object.IsNil(child) {
@@ -55,6 +55,8 @@ func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child
 	if child.GetName() == "" && child.GetGenerateName() != "" {
 		child.SetName(c.newName(namespace, child.GetGenerateName()))
 	}
+	// As on a server, webhooks that change a child come before those that refuse it. The quota comes last, so a refused
+	// child uses nothing of it.
 	if c.Mutate != nil {
 		c.Mutate(child)
 	}
@@ -67,6 +69,7 @@ func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child
 	created, err := c.children.create(child)
 	if err == nil {
 		c.life.created(created)
+		// The owner may have gone while this creation was on its way.
 		c.seekOwners(created)
 	}
 	return copied(created, err)
@@ -138,9 +141,7 @@ func (c *Cluster[O, C]) changedChild(old, child C) {
 	}
 }
 
-// patchChild patches the child with this namespace and name, or a subresource of the child. A merge patch may change
-// anything. A strategic merge patch adopts or releases the child, and custom resources do not accept it. In a dry run,
-// the patch is checked and Webhook is called, but nothing is stored.
+// patchChild patches a child or a subresource of it.
 func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
@@ -161,6 +162,7 @@ func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, 
 	if err != nil {
 		return none, badPatch(patch, err)
 	}
+	// A dry run stops only here, so it meets each check and each webhook that the patch itself would meet.
 	if err := c.children.prepare(child, old); err != nil || len(opts.DryRun) > 0 {
 		return copied(child, err)
 	}
@@ -169,13 +171,11 @@ func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, 
 	return child.DeepCopy(), nil
 }
 
-// DeleteChild starts the deletion of a child. DeleteChild returns the child's new resourceVersion,
-// or "" if the child is removed immediately. A pod on a node is removed after the pod's grace
-// period. Pods without a node, finished pods and children of other types have no grace period. If
-// dependents of the child are deleted in the foreground or orphaned, the child stays until the
-// garbage collector has run. Without a policy, this is so for a batch/v1 Job and a v1
-// ReplicationController, whose dependents are orphaned. In a dry run, the request is checked, but
-// nothing is deleted.
+// DeleteChild starts the deletion of a child, and returns the child's new resourceVersion, or "" if the child is
+// removed immediately. A pod on a node is removed after its grace period. Pods without a node, finished pods and
+// children of other types have no grace period, but a child whose dependents are deleted in the foreground or orphaned
+// stays until the garbage collector has run. Without a policy, a batch/v1 Job and a v1 ReplicationController orphan
+// their dependents. A dry run checks the request and deletes nothing.
 func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -188,9 +188,11 @@ func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string,
 		return "", err
 	}
 	if isPending(old, opts) || len(opts.DryRun) > 0 {
+		// A controller that deletes a terminating child once more gets its answer, but no event follows.
 		return old.GetResourceVersion(), nil
 	}
 	if old.GetDeletionTimestamp() == nil {
+		// The finalizer comes before the deletion, because a child that nothing holds would be gone with it.
 		old = withPropagation(old, c.propagation(old, opts))
 	}
 	child := c.deleteChild(old, opts)
@@ -201,8 +203,7 @@ func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string,
 	return child.GetResourceVersion(), nil
 }
 
-// deleteChild starts the deletion of a child. If the child is a pod, the kubelet completes the
-// deletion.
+// deleteChild starts the deletion of a child. The kubelet completes that of a pod.
 func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	grace := c.life.grace(old, opts)
 	child := c.children.delete(old, grace)
@@ -212,8 +213,8 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	return child
 }
 
-// isPending reports whether a deletion with opts would change nothing. This is the case if the
-// child is already being deleted, and opts does not set a shorter grace period.
+// isPending reports whether a deletion would change nothing: the child is being deleted already, and a grace period can
+// only become shorter.
 func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
 	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds
 	return current != nil && (want == nil || *want >= *current)

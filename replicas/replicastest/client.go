@@ -22,10 +22,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Client makes the API calls of one controller and receives the controller's events. A Client is
-// a controller.Client and a controller.EventSink. Use Fail to make calls fail, and Record to record
-// calls. The callbacks Fault and Done can call the method Step of other Parts. To simulate the
-// death of the process, Fault or Done can panic with a Crash.
+// A Client makes the API calls of one controller and receives the controller's events. It is a controller.Client and a
+// controller.EventSink. Use Fail to make calls fail, and Record to record calls. The callbacks Fault and Done can call
+// the method Step of other Parts, and they can panic with a Crash to simulate the death of the process.
 type Client[O Object[O], C Object[C]] struct {
 	// Client sends the calls, which may fail. Its methods do not change their arguments.
 	controller.Client[O, C]
@@ -33,11 +32,10 @@ type Client[O Object[O], C Object[C]] struct {
 	// EventSink adds each event to the cluster's Events.
 	controller.EventSink
 
-	// Fault is called before a request is sent or resent, unless a Rule that was passed to Fail
-	// applies to the request. The result of Fault describes how the request fails. If Fault is nil,
-	// only Rules inject failures.
+	// Fault decides how a request fails, before it is sent or sent again. It is not called for a request to which a
+	// Rule of Fail applies. If Fault is nil, only Rules make requests fail.
 	Fault func(Call) Fault
-	// Done is called after each call, and receives the call and its error. It may be nil.
+	// Done is called after each call, with its error. It may be nil.
 	Done func(Call, error)
 
 	cluster *Cluster[O, C]
@@ -88,19 +86,16 @@ type Call struct {
 	Subresource          string // the subresource that a patch of a child is for; "" means the child itself
 	DryRun               bool
 	Limit                int // the maximum number of objects in a list; 0 means no maximum
-	// ResourceVersion is the resourceVersion in the preconditions of a deletion, or in the metadata
-	// of a patch of a child. If there is none, it is "".
+	// ResourceVersion is the version in the preconditions of a deletion or in the metadata of a patch of a child, or ""
+	// if there is none.
 	ResourceVersion string
-	// Err is the error that the call returned, or nil if the call succeeded. Err is set only for
-	// the calls in a Record.
+	// Err is the error that the call returned. It is set only for the calls in a Record.
 	Err error
 }
 
-// An effect applies a request to the cluster. The caller of the request may already have stopped
-// waiting, or may have changed the objects in the request.
+// An effect applies a request to the cluster. By then, the caller may have stopped waiting, or changed its objects.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
-// do makes one call.
 func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (T, error) {
 	result, err := send(ctx, c, call, effect)
 	recorded := call
@@ -114,16 +109,18 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 	return result, err
 }
 
-// resends is the maximum number of times that client-go resends a request.
+// resends is how often client-go sends a request again at most.
 const resends = 10
 
-// send sends a request. If the Fault sets Resend, send repeats the request.
+// send sends a request, again and again if the Fault says so.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
 		result, again, err = try(ctx, c, call, effect)
 	}
 	if err != nil && n > 1 && call.Verb == "create" {
+		// The first sending may have made the child, and the last one met it: AlreadyExists, or a quota that it has
+		// filled. The error must not look like a refusal.
 		err = fmt.Errorf("%w (%w)", err, controller.ErrResent)
 	}
 	return result, err
@@ -133,21 +130,26 @@ func try[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], 
 	fault := c.faultOf(call)
 	if fault.Before != nil {
 		if fault.Late > 0 && ctx.Err() == nil {
+			// The request is on its way, and the server does not notice that its caller has stopped waiting. A call
+			// whose context had ended before was never sent.
 			later := context.WithoutCancel(ctx)
 			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *Cluster[O, C]) { _, _ = effect(later, cluster) }})
 		}
 		return result, fault.Resend, fault.Before
 	}
+	// In Changed, a judge asks whether this call makes the change.
 	c.calling = &call
 	result, err = effect(ctx, c.cluster)
 	c.calling = nil
+	// A refusal changes nothing, so there is no effect whose answer could be lost. A client that sends a request again
+	// has seen no answer at all, so it does that after a refusal, too.
 	if fault.After != nil && (err == nil || fault.Resend) {
 		return *new(T), fault.Resend, fault.After
 	}
 	return result, false, err
 }
 
-// A landing is a call with a delayed effect.
+// A landing is a call that takes effect late.
 type landing[O Object[O], C Object[C]] struct {
 	call   Call
 	client int
@@ -164,7 +166,7 @@ func (c *Cluster[O, C]) land(l *landing[O, C]) {
 	c.landing = nil
 }
 
-// call builds a Call value for a request about one object of the table.
+// call returns a Call about one object of the table.
 func (t *table[T]) call(verb, namespace, name string) Call {
 	return Call{
 		Verb: verb, Kind: t.kind.Kind,
@@ -180,11 +182,10 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// sent makes a copy of an object for use in a request. Later changes by the caller do not affect
-// the copy. If the object is nil, the result is nil.
+// sent copies an object for a request, which keeps its content if the caller changes the object later.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// calls is the type that implements the API calls of a Client.
+// calls implements the API calls of a Client.
 type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {

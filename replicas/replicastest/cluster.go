@@ -30,42 +30,37 @@ type Options struct {
 	Clock *Clock
 	// Seed is the seed of the random number generator, for example for UIDs and generated names.
 	Seed uint64
-	// If Counting is set, UIDs and generated names contain consecutive numbers. The numbers show
-	// which object was created first.
+	// Counting puts consecutive numbers into UIDs and generated names, which then show the order of creation.
 	Counting bool
-	// Nodes is the number of nodes at the start. The nodes are named node-1, node-2 and so on.
-	// Only pods need nodes. A pod without a node never becomes ready.
+	// Nodes is the number of nodes at the start, which are named node-1, node-2 and so on. Only pods need nodes: a pod
+	// without a node never becomes ready.
 	Nodes int
 	// Timing contains the delays in the cluster.
 	Timing Timing
 }
 
-// A Cluster simulates an API server with one kind of owners and one kind of children, and the
-// components that act on these objects. The methods of a Cluster do what users and administrators
-// do. Controllers use a Client instead. A Cluster copies the objects that are passed to its
-// methods, and you may change the objects that its methods return. A Cluster is a Part.
-// NewPodCluster and NewCluster make a Cluster. If the owners have two kinds of children,
-// NewClusterBeside makes a second Cluster with the same owners.
+// A Cluster simulates an API server with one kind of owners and one kind of children, and the components that act on
+// these objects. The methods of a Cluster do what users and administrators do, while controllers use a Client. A
+// Cluster copies the objects that are passed to its methods, and you may change the objects that its methods return. A
+// Cluster is a Part. NewPodCluster and NewCluster make a Cluster. For a second kind of children of the same owners,
+// NewClusterBeside makes a second Cluster.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events lists the events that controllers have sent, oldest first.
 	Events []Event
-	// Ready makes a child ready, as the child's own controller does. Ready changes a copy of the
-	// child, and the cluster stores that copy. Ready is called when the child has existed for
-	// Timing.StartUp, and again Timing.StartUp after each change of its spec. If the child is being
-	// deleted at that time, Ready is not called. If Ready is nil, children do not change by
-	// themselves. Ready is not called for pods, which become ready on nodes.
+	// Ready makes a child ready, as the child's own controller does: it changes a copy of the child, which the cluster
+	// then stores. It is called when the child has existed for Timing.StartUp, and again Timing.StartUp after each
+	// change of its spec, unless the child is being deleted by then. Pods become ready on nodes, without Ready. Other
+	// children do not change by themselves if Ready is nil.
 	Ready func(child C)
-	// Mutate is called before Webhook for each child that is created through the API, and may
-	// change the child. Mutate may be nil.
+	// Mutate may change each child that is created through the API, before Webhook sees it. It may be nil.
 	Mutate func(child C)
-	// Webhook is called for each child that is created, patched or deleted through the API. The
-	// child of a patch is the child before the patch. If Webhook returns an error, the call fails
-	// with that error. Webhook must not change the child. If Webhook is nil, all calls are allowed.
+	// Webhook is called for each child that is created, patched or deleted through the API, and must not change it. The
+	// child of a patch is the child before the patch. The call fails with the error that Webhook returns. A nil Webhook
+	// allows all calls.
 	Webhook func(verb string, child C) error
-	// Changed is called after each change of an object. If the object was created, the first
-	// argument is nil. If the object was removed, the second argument is nil. Changed must not
-	// change the objects. Changed may be nil.
+	// Changed is called after each change of an object, and must not change the objects. The first argument is nil for
+	// an object that was created, and the second for one that was removed. Changed may be nil.
 	Changed func(before, after metav1.Object)
 
 	kind     controller.Kind[O, C]
@@ -96,23 +91,23 @@ type PodCluster = Cluster[*appsv1.ReplicaSet, *corev1.Pod]
 // NewPodCluster returns an empty cluster for ReplicaSets and pods.
 func NewPodCluster(o Options) *PodCluster { return newCluster(controller.ReplicaSets(), o) }
 
-// NewCluster returns an empty cluster for the owners and children of a Kind. If the Kind is
-// invalid, NewCluster returns the error from controller.New.
+// NewCluster returns an empty cluster for the owners and children of a Kind, or the error of controller.New if the Kind
+// is invalid.
 func NewCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
 	c := newCluster(kind, o)
 	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
 		return nil, fmt.Errorf("replicastest: %w", err)
 	}
+	// The trial controller has left its client and its watches in c, so the caller gets another cluster.
 	return newCluster(kind, o), nil
 }
 
-// NewClusterBeside returns a Cluster for another kind of children of the owners of the first
-// cluster. The two clusters stand for one API server. They have the same owners, the same clock and the
-// same resourceVersions, and the garbage collector of the first cluster deletes the children of both. Put
-// both into the World. A Controller of either cluster sees only the children of its own cluster.
-// Events contains the events of the cluster's own controllers. For a change of an owner, only the
-// Changed of the first cluster is called. From the Options, Start and Clock are ignored. The
-// owners of both Kinds must be the same kind.
+// NewClusterBeside returns a Cluster for another kind of children of the owners of the first cluster. The two clusters
+// stand for one API server: they have the same owners, the same clock and the same resourceVersions, and the garbage
+// collector of the first cluster deletes the children of both. Put both into the World. A Controller of either cluster
+// sees only the children of its own cluster. Events contains the events of the cluster's own controllers, but for a
+// change of an owner only the Changed of the first cluster is called. From the Options, Start and Clock are ignored.
+// The owners of both Kinds must be the same kind.
 func NewClusterBeside[O Object[O], C Object[C], D Object[D]](first *Cluster[O, D], kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
 	switch {
 	case first == nil:
@@ -137,7 +132,7 @@ func (c *Cluster[O, C]) join(other server) (first server) {
 	return c
 }
 
-// together returns the first cluster and those next to it. Call it on the first cluster.
+// together returns the first cluster, on which it is called, and those next to it.
 func (c *Cluster[O, C]) together() []server { return append([]server{c}, c.others...) }
 
 func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *Cluster[O, C] {
@@ -173,8 +168,9 @@ func newTable[T Object[T]](s server, kind schema.GroupVersionKind) *table[T] {
 	return &table[T]{server: s, kind: kind.GroupKind(), resource: plural.GroupResource(), counts: hasGeneration(kind.GroupKind())}
 }
 
-// hasGeneration reports whether the server sets the generation of objects of a kind.
+// hasGeneration reports whether the server sets the generation of a kind.
 func hasGeneration(kind schema.GroupKind) bool {
+	// Custom resources always have a generation. Of the core group only a few kinds do: no ConfigMap, no Service.
 	return kind.Group != "" || slices.Contains([]string{"Pod", "PodTemplate", "ReplicationController"}, kind.Kind)
 }
 
@@ -220,10 +216,10 @@ func (c *Cluster[O, C]) newUID() types.UID {
 // alphabet contains the characters that the API server uses in the suffix of a generated name.
 const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// newName generates a name for a child as the API server does. If names are random, the new name
-// differs from the names of all other children in the namespace.
+// newName generates a name for a child as the API server does.
 func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
+	// A server, too, cuts a long prefix, so that the name has 63 characters at most.
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.counting {
 		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // the child's UID will contain the same number
@@ -240,8 +236,7 @@ func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	}
 }
 
-// Random returns the cluster's next random number, from 0 to n-1. If n is less than 1, Random
-// returns 0.
+// Random returns the cluster's next random number, from 0 to n-1, or 0 if n is less than 1.
 func (c *Cluster[O, C]) Random(n int) int {
 	if n < 1 {
 		return 0
@@ -251,8 +246,8 @@ func (c *Cluster[O, C]) Random(n int) int {
 
 func (c *Cluster[O, C]) now() time.Time { return c.Clock.Now() }
 
-// timestamp returns the current time in whole seconds, as in API objects.
 func (c *Cluster[O, C]) timestamp() metav1.Time {
+	// Times in API objects have whole seconds, so children that are made close to each other are equally old.
 	return metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 }
 
@@ -262,7 +257,7 @@ func (c *Cluster[O, C]) changed(before, after metav1.Object) {
 	}
 }
 
-// copied returns a copy of a stored object, for callers outside the package.
+// copied returns a copy of a stored object for callers outside the package.
 func copied[T Object[T]](obj T, err error) (T, error) {
 	if err != nil {
 		var none T

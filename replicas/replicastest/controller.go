@@ -16,24 +16,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A Controller is a controller.Controller with its own view of a cluster, its own client, its own
-// work queue and its own clock. A Controller is a Part. To simulate a restart, make a new
-// Controller on the same cluster, and leave the old Controller out of the World. To run two
-// Controllers at once, put both into the World.
+// A Controller is a controller.Controller with its own view of a cluster, and with a client, a work queue and a clock
+// of its own. It is a Part. To simulate a restart, make a new Controller on the same cluster, and leave the old one out
+// of the World. To run two at once, put both into the World.
 type Controller[O Object[O], C Object[C]] struct {
 	Client *Client[O, C]
 	View   *View[O, C]
 	Worker *Worker
-	// Sync makes a pass. The default is the method Sync of a controller.Controller. To test a
-	// reconcile loop of your own, replace Sync. See Worker.Sync for the meaning of the results.
+	// Sync makes a pass. The default is the method Sync of a controller.Controller. Replace it to test a reconcile loop
+	// of your own. See Worker.Sync for the meaning of the results.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
-	// If BurstReplicas is not 0, it replaces the BurstReplicas of every Spec.
+	// BurstReplicas replaces the BurstReplicas of every Spec, unless it is 0.
 	BurstReplicas int
-	// Skew is the difference between the controller's clock and the cluster's clock. It is positive
-	// if the controller's clock is ahead.
+	// Skew is how far the controller's clock is ahead of the cluster's clock. It may be negative.
 	Skew time.Duration
-	// RememberWrites makes the controller's caches report their resourceVersions, as client-go's
-	// caches do in 0.36 and later. The controller then waits until its caches show its writes.
+	// RememberWrites makes the controller's caches report their resourceVersions, as client-go's do in 0.36 and later.
+	// The controller then waits until its caches show its writes.
 	RememberWrites bool
 	// Passed is called after each pass for an owner that is in the cache. Passed may be nil.
 	Passed func(controller.Pass[O, C])
@@ -54,9 +52,8 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	return ctl
 }
 
-// NewControllerWith returns a Controller with the given options. NewControllerWith replaces the
-// options Now, Events, Random and MaxParallel. MaxParallel is set to 1, so calls are made one at a
-// time. If controller.New returns an error, NewControllerWith returns that error.
+// NewControllerWith returns a Controller with the given options, or the error of controller.New. It replaces the
+// options Now, Events, Random and MaxParallel. MaxParallel is 1, so calls are made one at a time.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
 	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
@@ -73,8 +70,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited returns a copy of the cluster's Kind. If c.BurstReplicas is not 0, it replaces the
-// BurstReplicas of every Spec.
+// limited returns the cluster's Kind with this controller's BurstReplicas.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
@@ -90,7 +86,7 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	return kind
 }
 
-// kind returns a copy of the cluster's Kind. The copy's Observe also calls c.observe.
+// kind returns the Kind whose passes this Controller observes.
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	observe := kind.Observe
@@ -106,9 +102,9 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// recordPass records the owner and the Scale of a pass. If the pass has read the owner from the
-// server, this owner can be newer than the cached owner.
+// recordPass records the owner and the Scale of a pass, before its calls.
 func (c *Controller[O, C]) recordPass(owner O, owned []C, s replicas.Scale[C]) {
+	// This owner may be newer than the cached one, because a pass reads it from the server before it deletes.
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
 		c.inside.Scaling(owned)
@@ -118,19 +114,20 @@ func (c *Controller[O, C]) recordPass(owner O, owned []C, s replicas.Scale[C]) {
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	passing := c.inside.Passing
 	c.inside.Passing = nil
+	// An owner that is not in the cache has no pass.
 	if c.Passed != nil && passing != nil {
 		c.Passed(pass)
 	}
 }
 
-// random provides a function that generates the random numbers for names and delays. If the cluster
-// is counting, names are numbered consecutively, and delays are not random.
+// random returns the source of random numbers for names and delays.
 func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
 	}
 	return func(n int) int {
 		if n != letters {
+			// Only names draw from 27 letters. A delay is not random, so the times in a transcript stay as they are.
 			return 0
 		}
 		if len(c.suffix) == 0 {
@@ -143,8 +140,7 @@ func (c *Controller[O, C]) random() func(n int) int {
 	}
 }
 
-// letters is the number of characters in alphabet. suffixLength is the number of characters in the
-// suffix of a name.
+// letters is the number of characters in alphabet, and suffixLength that in the suffix of a name.
 const letters, suffixLength = 27, 5
 
 func digits(n uint64) []int {
@@ -159,15 +155,13 @@ func digits(n uint64) []int {
 // now returns the time on the controller's clock.
 func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Due returns the time of the next event or pass. The second result reports whether any event or
-// pass is pending.
+// Due returns the time of the next event or pass, and whether there is one.
 func (c *Controller[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok
 }
 
-// Step delivers an event or makes a pass. If an event and a pass are due at the same time, Step
-// delivers the event.
+// Step delivers an event or makes a pass. An event comes before a pass that is due at the same time.
 func (c *Controller[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()
@@ -176,6 +170,7 @@ func (c *Controller[O, C]) Step() {
 
 func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 	event, arrives := c.View.Due()
+	// Before its first list has arrived, a new process would create children that exist.
 	if work, ok := c.Worker.Due(); ok && c.View.synced() && (!arrives || work.Before(event)) {
 		return c.Worker, work, true
 	}
@@ -198,7 +193,6 @@ type cache[O Object[O], C Object[C]] struct {
 	controller *Controller[O, C]
 }
 
-// Children lists children.
 func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	children, err := c.Cache.Children(ctx, owner)
 	if listed := c.controller.inside.Listed; listed != nil {
@@ -207,15 +201,14 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return children, err
 }
 
-// Related returns the children of the sibling owners, and keeps this list for tests.
+// Related also keeps the list for tests.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related
 	return related, err
 }
 
-// ChildrenVersion returns the resourceVersion of the cached children, or "" if RememberWrites is
-// not set.
+// ChildrenVersion is "" unless RememberWrites is set, and so is OwnersVersion.
 func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.RememberWrites {
 		return ""
@@ -223,8 +216,6 @@ func (c cache[O, C]) ChildrenVersion() string {
 	return c.Cache.ChildrenVersion()
 }
 
-// OwnersVersion returns the resourceVersion of the cached owners, or "" if RememberWrites is not
-// set.
 func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.RememberWrites {
 		return ""

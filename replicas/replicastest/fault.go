@@ -14,23 +14,20 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault describes how a request fails. The zero Fault causes no failure.
+// A Fault describes how a request fails. The zero Fault is none.
 type Fault struct {
 	Before error // if set, the request has no effect and returns this error
 	After  error // if set, the request takes effect and returns this error
-	// Resend makes the client send the request again instead of returning the error. client-go
-	// sends a request again after a 429 or 503 with Retry-After, and after a connection reset. The
-	// resent request gets a Fault of its own.
+	// Resend makes the client send the request again, with a Fault of its own, instead of returning the error.
+	// client-go does this after a 429 or 503 with Retry-After, and after a connection reset.
 	Resend bool
-	// Late applies to a request that fails with the error in the field Before. If Late is not 0,
-	// the request takes effect after the delay in Late. The request takes effect with its original
-	// content, even if its context has ended by then. If Late is 0, the request never takes effect.
+	// Late is the delay after which a request with the error Before takes effect after all, with its original content,
+	// even if its context has ended by then. 0 means never.
 	Late time.Duration
 }
 
-// Lost returns errors that a call can return even if the call took effect. These errors come from
-// the server or from a component in front of the server. Lost returns a Timeout, a
-// ServiceUnavailable, an InternalError, a TooManyRequests and a connection reset.
+// Lost returns the errors of calls that may have taken effect: a Timeout, a ServiceUnavailable, an InternalError, a
+// TooManyRequests and a connection reset. The server or a component in front of it may return them.
 func Lost() []error {
 	return []error{
 		timeout(), apierrors.NewServiceUnavailable("no endpoints"), apierrors.NewInternalError(errors.New("etcd is gone")),
@@ -40,8 +37,8 @@ func Lost() []error {
 
 func timeout() error { return apierrors.NewTimeoutError("the request did not complete in time", 0) }
 
-// A Crash is a panic value that simulates the death of the process during a pass. The callbacks of
-// a Client or Controller may panic with a Crash.
+// A Crash is a panic value that simulates the death of the process during a pass. The callbacks of a Client or
+// Controller may panic with a Crash.
 type Crash struct{}
 
 // String returns "the process died".
@@ -51,6 +48,7 @@ func (Crash) String() string { return "the process died" }
 func Crashes(f func()) (crashed bool) {
 	defer func() {
 		value := recover()
+		// Slow start wraps a panic of a call, which may have been a Crash, too.
 		for p, ok := value.(*slowstart.Panic); ok; p, ok = value.(*slowstart.Panic) {
 			value = p.Value
 		}

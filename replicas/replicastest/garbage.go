@@ -15,23 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// finalizers maps a deletion policy to the finalizer that keeps an object until the garbage
-// collector has handled the object's dependents.
+// finalizers maps a deletion policy to the finalizer that keeps an object until the garbage collector has handled its
+// dependents.
 var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
 }
 
-// orphaning lists the kinds whose dependents the API server orphans if a delete call has no policy.
+// orphaning lists the kinds whose dependents the API server orphans by default.
 var orphaning = []schema.GroupVersionKind{
 	{Group: "batch", Version: "v1", Kind: "Job"},
 	{Version: "v1", Kind: "ReplicationController"},
 }
 
-// propagation returns the deletion policy for a child. As on the API server, the call decides first, then the
-// finalizers of the child, and then its kind.
+// propagation returns the deletion policy for a child.
 func (c *Cluster[O, C]) propagation(child C, opts metav1.DeleteOptions) metav1.DeletionPropagation {
 	has, orphans := child.GetFinalizers(), opts.OrphanDependents //nolint:staticcheck // servers still accept it
+	// As on the API server, the call decides first, then the finalizers of the child, and then its kind. So a
+	// controller that leaves the policy out orphans the pods of a Job, and no one ever deletes them.
 	switch {
 	case opts.PropagationPolicy != nil:
 		return *opts.PropagationPolicy
@@ -45,8 +46,7 @@ func (c *Cluster[O, C]) propagation(child C, opts metav1.DeleteOptions) metav1.D
 	return metav1.DeletePropagationBackground
 }
 
-// withPropagation returns the object with the finalizer that the policy asks for, and without other finalizers of the
-// garbage collector. If the object has these finalizers already, it is returned unchanged.
+// withPropagation gives an object the garbage collector's finalizer that the policy asks for, and takes off its others.
 func withPropagation[T Object[T]](obj T, policy metav1.DeletionPropagation) T {
 	want := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), isCollectors)
 	if finalizer := finalizers[policy]; finalizer != "" {
@@ -70,7 +70,8 @@ func (c *Cluster[O, C]) collectLater() {
 	}
 }
 
-// seekOwners schedules the garbage collector if an owner of the child does not exist.
+// seekOwners schedules the garbage collector if an owner of the child does not exist, as for a creation that takes
+// effect after its owner is gone.
 func (c *Cluster[O, C]) seekOwners(child C) {
 	if len(c.absent(child)) > 0 {
 		c.collectLater()
@@ -88,13 +89,12 @@ func (c *Cluster[O, C]) hasOrphans() bool {
 	})
 }
 
-// isCollected reports whether an object is being deleted and has a finalizer of the garbage
-// collector.
+// isCollected reports whether an object that is being deleted waits for the garbage collector.
 func isCollected[T metav1.Object](obj T) bool {
 	return obj.GetDeletionTimestamp() != nil && slices.ContainsFunc(obj.GetFinalizers(), isCollectors)
 }
 
-// isCollectors reports whether a finalizer belongs to the garbage collector.
+// isCollectors reports whether a finalizer is the garbage collector's.
 func isCollectors(f string) bool {
 	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 }
@@ -118,8 +118,7 @@ func (c *Cluster[O, C]) collectChildren() {
 	}
 }
 
-// collectOwner orphans or deletes the children of an owner. When all children are orphaned or
-// gone, collectOwner removes the garbage collector's finalizers from the owner.
+// collectOwner orphans or deletes the children of an owner, and lets the owner go when none are left.
 func (c *Cluster[O, C]) collectOwner(owner O) {
 	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
 	for _, cluster := range c.together() {
@@ -138,6 +137,7 @@ func (c *Cluster[O, C]) collectFrom(owner types.UID, orphan bool) (left bool) {
 		case orphan:
 			c.disown(child, owner)
 		default:
+			// In the foreground, the owner waits even for children that only terminate.
 			left = true
 			if child.GetDeletionTimestamp() == nil {
 				c.deleteChild(child, metav1.DeleteOptions{})
@@ -147,23 +147,23 @@ func (c *Cluster[O, C]) collectFrom(owner types.UID, orphan bool) (left bool) {
 	return left
 }
 
-// collectChild deletes a child if all of the child's owners are gone. If only some owners are
-// gone, collectChild removes the references to those owners. The cluster has no dependents of
-// children, so a child that waits for its own dependents waits only until the garbage collector runs.
+// collectChild handles a child whose owners are gone, or that waits for its dependents.
 func (c *Cluster[O, C]) collectChild(child C) {
 	absent := c.absent(child)
 	switch {
 	case isCollected(child):
+		// The cluster has no dependents of children, so there is nothing to wait for.
 		c.children.write(child, withPropagation(child, metav1.DeletePropagationBackground))
 	case len(absent) == 0 || child.GetDeletionTimestamp() != nil:
 	case len(absent) == len(child.GetOwnerReferences()):
 		c.deleteChild(child, metav1.DeleteOptions{})
 	default:
+		// The child still belongs to another owner.
 		c.disown(child, absent...)
 	}
 }
 
-// absent finds the missing owners of a child, and returns their UIDs.
+// absent returns the UIDs of the child's owners that do not exist.
 func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
@@ -171,6 +171,8 @@ func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	}
 	for _, ref := range child.GetOwnerReferences() {
 		owner, ok := c.owners.rows.get(namespace, ref.Name)
+		// Owners of other kinds are not simulated, so they count as there. A new owner of the same name is not the
+		// child's.
 		if ref.Kind == c.owners.kind.Kind && (!ok || owner.GetUID() != ref.UID) {
 			uids = append(uids, ref.UID)
 		}
@@ -199,8 +201,7 @@ const (
 	ended                     // the namespace is gone
 )
 
-// TerminateNamespace starts the deletion of a namespace. Every namespace exists without being
-// created.
+// TerminateNamespace starts the deletion of a namespace. Every namespace exists without being created.
 func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
@@ -216,8 +217,7 @@ func (c *insideCluster[O, C]) CreateNamespace(name string) bool {
 	return c.ending[name] == 0
 }
 
-// emptyNamespace deletes the objects in a namespace, and repeats this every second until the
-// namespace is empty.
+// emptyNamespace deletes the objects in a namespace, each second until it is empty.
 func (c *Cluster[O, C]) emptyNamespace(name string) {
 	owners, children := c.owners.rows.in(name), c.children.rows.in(name)
 	for _, owner := range owners {
@@ -237,7 +237,7 @@ func (c *Cluster[O, C]) emptyNamespace(name string) {
 	c.later(time.Second, task[O, C]{do: empty, name: name})
 }
 
-// checkNamespace returns an error if the namespace is gone or being terminated.
+// checkNamespace returns the error of a creation in a namespace that is gone or being terminated.
 func (c *Cluster[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
 	switch c.ending[namespace] {
 	case ended:
@@ -245,6 +245,8 @@ func (c *Cluster[O, C]) checkNamespace(resource schema.GroupResource, namespace,
 	case terminating:
 		err := apierrors.NewForbidden(resource, name,
 			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+		// A controller knows a namespace that ends by this cause. Without it, the answer looks like that of a full
+		// quota.
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type:    corev1.NamespaceTerminatingCause,
 			Message: fmt.Sprintf("namespace %s is being terminated", namespace),

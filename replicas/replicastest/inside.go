@@ -22,8 +22,10 @@ func (c *insideCluster[O, C]) Backup() (restore func()) {
 }
 
 func (c *Cluster[O, C]) restore(version uint64, owners index[O], children index[C]) {
-	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // life.resumed creates new tasks for the children
+	// The tasks of the children that exist again are created anew below.
+	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil })
 	c.version, c.owners.rows, c.children.rows = version, owners, children
+	// The server was down meanwhile, so all watches have broken.
 	for _, s := range c.children.streams {
 		s.Break()
 	}

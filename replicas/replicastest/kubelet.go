@@ -13,8 +13,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets simulates a scheduler, nodes with kubelets, and the loss of nodes. It implements the
-// interface life.
+// kubelets is the life of pods: a scheduler, nodes with kubelets, and the loss of nodes.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
@@ -31,15 +30,15 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 	}
 }
 
-// changed creates the task of the kubelet. If the pod has not started yet, it will start with its newest spec.
+// changed creates the task of the kubelet.
 func (c kubelets[O]) changed(p *corev1.Pod) {
 	if p.Status.Phase == corev1.PodRunning {
+		// A pod that has not started yet has this task already, and starts with its newest spec.
 		c.doLater(c.timing.StartUp, start, p)
 	}
 }
 
-// resumed creates the tasks of the scheduler and the kubelet for a pod that was restored from a
-// backup.
+// resumed creates the tasks of the scheduler and the kubelet for a pod from a backup.
 func (c kubelets[O]) resumed(p *corev1.Pod) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -62,6 +61,7 @@ func (kubelets[O]) grace(p *corev1.Pod, opts metav1.DeleteOptions) time.Duration
 		seconds = *opts.GracePeriodSeconds
 	}
 	if p.Spec.NodeName == "" || pod.IsFinished(p) {
+		// No kubelet has to stop such a pod, so a server removes it at once.
 		seconds = 0
 	}
 	return time.Duration(seconds) * time.Second
@@ -74,6 +74,8 @@ func (c kubelets[O]) act(do job, p *corev1.Pod) {
 	case do == start && c.runs(p) && pod.IsActive(p):
 		c.change(p, becomeReady)
 	case do == kill && (c.runs(p) || p.Spec.NodeName == ""):
+		// The kubelet of a lost node confirms nothing, so its pods stay terminating. A pod without a node needs no
+		// kubelet.
 		c.children.delete(p, 0)
 	}
 }
@@ -81,6 +83,7 @@ func (c kubelets[O]) act(do job, p *corev1.Pod) {
 // actOnNode performs a task for all pods on a node.
 func (c kubelets[O]) actOnNode(do job, name string) {
 	if n := c.node(name); do == detect && n != nil {
+		// The pods run on, for all that is known, so they are only unready for now, and their deletion waits.
 		n.ready = false
 		c.later(c.timing.Evict, task[O, *corev1.Pod]{do: evict, name: name})
 	}
@@ -94,13 +97,14 @@ func (c kubelets[O]) actOnNode(do job, name string) {
 				c.deleteChild(p, metav1.DeleteOptions{})
 			}
 		case do == collect:
+			// The pod garbage collector of Kubernetes fails a pod before it removes it, so a controller may see a
+			// finished pod.
 			c.children.delete(c.change(p, fail), 0)
 		}
 	}
 }
 
-// bindPod assigns the pod to the ready node with the fewest active pods. If no node is ready,
-// bindPod tries again after a second.
+// bindPod assigns the pod to the ready node with the fewest active pods.
 func (c kubelets[O]) bindPod(p *corev1.Pod) {
 	var best *node
 	fewest := 0
@@ -110,6 +114,7 @@ func (c kubelets[O]) bindPod(p *corev1.Pod) {
 		}
 	}
 	if best == nil {
+		// No node is ready. Perhaps one is in a second.
 		c.doLater(time.Second, bind, p)
 		return
 	}
@@ -137,9 +142,10 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 	return n != nil && n.alive
 }
 
-// change modifies a pod on behalf of the cluster, and stores the pod without validation.
+// change stores a changed pod on behalf of the cluster, without validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
+	// The kubelet writes the time of its own clock, which may be apart from the server's.
 	change(p, metav1.NewTime(c.timestamp().Add(c.nodeSkew)))
 	return c.children.write(old, p)
 }
@@ -169,12 +175,12 @@ func fail(p *corev1.Pod, at metav1.Time) {
 	}
 }
 
-// setCondition sets a condition of the pod. The condition's transition time changes only if the
-// condition's status changes.
+// setCondition sets a condition of the pod.
 func setCondition(p *corev1.Pod, kind corev1.PodConditionType, value corev1.ConditionStatus, at metav1.Time) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == kind {
 			if c.Status != value {
+				// The transition time says since when a pod is ready, so a status that stays the same must not move it.
 				c.Status, c.LastTransitionTime = value, at
 			}
 			return

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing contains the delays in a cluster. A field that is zero has the default given in
-// parentheses. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
+// Timing contains the delays in a cluster. A field that is zero has the default in parentheses. Those of Detect, Evict
+// and Collect are Kubernetes' own.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
 	StartUp  time.Duration // time until a scheduled pod, or a new child of another kind, is ready (2 s)
@@ -34,22 +34,22 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// A life simulates changes of children without API calls. For example, a pod becomes ready. There
-// is one implementation for pods, and another for all other children.
+// A life changes children without API calls, as when a pod becomes ready. Pods have one, and all other children
+// another.
 type life[C any] interface {
-	// prepare sets the fields that the API server sets in a new child.
+	// prepare sets what the API server sets in a new child.
 	prepare(child C)
-	// created is called for a new child, and creates its first task.
+	// created creates the first task of a new child.
 	created(child C)
-	// changed is called for a child whose generation has changed, and creates the task of its own controller.
+	// changed creates the task of the child's own controller after a change of the generation.
 	changed(child C)
-	// resumed is called for a child that was restored from a backup, and creates its tasks.
+	// resumed creates the tasks of a child from a backup.
 	resumed(child C)
 	// isFinished reports whether a child no longer counts for quotas.
 	isFinished(child C) bool
-	// grace returns the grace period for the deletion of a child.
+	// grace returns the grace period of a deletion.
 	grace(child C, opts metav1.DeleteOptions) time.Duration
-	// act performs a task for a stored child. actOnNode performs a task for all children on a node.
+	// act performs a task for a stored child, and actOnNode for all children on a node.
 	act(do job, child C)
 	actOnNode(do job, name string)
 }
@@ -62,8 +62,8 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects implements the interface life. It simulates children that are not pods. These children
-// have no grace period, and become ready only if Cluster.Ready is set.
+// objects is the life of children that are not pods. They have no grace period, and become ready only through
+// Cluster.Ready.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
@@ -125,14 +125,14 @@ func (c *Cluster[O, C]) doLater(d time.Duration, do job, child C) {
 
 func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	t.at = c.Clock.Now().Add(d)
+	// Tasks that are due at the same time are done in the order in which they were created.
 	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
-		return cmp.Or(other.at.Compare(t.at), -1) // t comes after the other tasks that are due at the same time
+		return cmp.Or(other.at.Compare(t.at), -1)
 	})
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
 
-// Due returns the time of the cluster's next task. The second result reports whether there is a
-// task.
+// Due returns the time of the cluster's next task, and whether there is one.
 func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false
@@ -140,7 +140,7 @@ func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	return c.tasks[0].at, true
 }
 
-// Step performs the next task of the cluster if that task is due.
+// Step performs the next task of the cluster if it is due.
 func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
@@ -148,8 +148,7 @@ func (c *Cluster[O, C]) Step() {
 	c.act()
 }
 
-// act performs the next task of the cluster, even if the task is not due yet. If there is no task,
-// act does nothing.
+// act performs the next task of the cluster, due or not.
 func (c *Cluster[O, C]) act() {
 	if len(c.tasks) == 0 {
 		return
@@ -170,10 +169,11 @@ func (c *Cluster[O, C]) act() {
 	}
 }
 
-// actOn performs a task for a child if the child still exists.
+// actOn performs a task for a child that still exists.
 func (c *Cluster[O, C]) actOn(t task[O, C]) {
 	was := *t.child
 	child, err := c.children.get(was.GetNamespace(), was.GetName())
+	// The end of a pod may be confirmed when its name belongs to the next pod, which must not end with it.
 	if err == nil && child.GetUID() == was.GetUID() {
 		c.life.act(t.do, child)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A node runs pods while its kubelet is alive. A node gets new pods only while the node is ready.
+// A node runs pods while its kubelet is alive, and gets new ones only while it is ready.
 type node struct {
 	name         string
 	alive, ready bool
@@ -20,9 +20,8 @@ func (c *insideCluster[O, C]) AddNode(name string) {
 
 func (c *insideCluster[O, C]) SkewNodes(d time.Duration) { c.nodeSkew = d }
 
-// LoseNode cuts a node off from the cluster. After Timing.Detect, the node's pods are no longer
-// ready. After a further Timing.Evict, the deletion of these pods starts. The pods then remain
-// terminating, because no kubelet confirms that they have stopped.
+// LoseNode cuts a node off from the cluster. After Timing.Detect, its pods are no longer ready, and after a further
+// Timing.Evict their deletion starts. They then remain terminating, because no kubelet confirms that they have stopped.
 func (c *Cluster[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false

@@ -20,9 +20,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// CreateOwner stores a new owner, without its status. If the replicas of a ReplicaSet or a
-// ReplicationController are nil, CreateOwner sets replicas to 1. CreateOwner sets no other
-// defaults.
+// CreateOwner stores a new owner, without its status. Nil replicas of a ReplicaSet or a ReplicationController become 1,
+// but no other defaults are set.
 func (c *Cluster[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
@@ -58,12 +57,10 @@ func (c *Cluster[O, C]) GetOwner(ctx context.Context, namespace, name string) (O
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
-// Owners returns the owners that the server has in a namespace, sorted by namespace and name. ""
-// means all namespaces.
+// Owners returns the owners that the server has in a namespace, sorted by namespace and name. "" means all namespaces.
 func (c *Cluster[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
-// EditOwner changes an owner. Changes to the owner's field Status are ignored. If the spec changes,
-// the owner's generation increases.
+// EditOwner changes an owner, but not its field Status. A change of the spec raises the generation.
 func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -74,13 +71,12 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 		if change != nil {
 			change(owner)
 		}
+		// The status has its own subresource, so a server ignores it here.
 		setStatus(owner, old.DeepCopy())
 	}))
 }
 
-// patchOwnerStatus applies the status in a JSON merge patch to an owner. If the UID or the
-// resourceVersion in the patch differs from that of the stored owner, patchOwnerStatus returns a
-// Conflict.
+// patchOwnerStatus applies the status in a JSON merge patch to an owner.
 func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
 	var none O
 	old, err := c.readOwner(ctx, namespace, name)
@@ -88,6 +84,7 @@ func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name st
 		return none, err
 	}
 	if patch.Type != types.MergePatchType {
+		// Custom owners accept no strategic merge patch, so controllers send merge patches for all of them.
 		return none, c.owners.unsupported(patch)
 	}
 	var body struct {
@@ -107,17 +104,16 @@ func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name st
 	return copied(c.owners.update(old, func(o O) { setStatus(o, changed) }))
 }
 
-// DeleteOwner deletes an owner. If the owner has finalizers, DeleteOwner only marks the owner as
-// being deleted. The garbage collector then handles the owner's children. If the policy is
-// Background or "", the garbage collector deletes the children after the owner is gone. If the
-// policy is Foreground, the garbage collector deletes the children before the owner. If the policy
-// is Orphan, the garbage collector removes the children's references to the owner.
+// DeleteOwner deletes an owner, or only marks it as being deleted while it has finalizers. The garbage collector then
+// handles its children. With the policy Background or "", it deletes them after the owner is gone, and with Foreground
+// before that. With Orphan, it removes their references to the owner.
 func (c *Cluster[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
 		return err
 	}
 	if finalizers[policy] != "" && old.GetDeletionTimestamp() == nil {
+		// The finalizer comes before the deletion, because an owner that nothing holds would be gone with it.
 		old = c.owners.write(old, withPropagation(old, policy))
 	}
 	c.owners.delete(old, 0)
@@ -133,11 +129,11 @@ func (c *Cluster[O, C]) readOwner(ctx context.Context, namespace, name string) (
 	return c.owners.get(namespace, name)
 }
 
-// checkWritten returns a Conflict if the UID or the resourceVersion of obj is set and differs from
-// that of the stored object.
+// checkWritten returns a Conflict if obj was made from another object or from another version of it.
 func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
 	switch {
 	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
+		// The name belongs to another object now, so a comparison of the versions would say nothing.
 		return mismatch(resource, stored, "UID", obj.GetUID(), stored.GetUID())
 	case obj.GetResourceVersion() != "" && obj.GetResourceVersion() != stored.GetResourceVersion():
 		return apierrors.NewConflict(resource, stored.GetName(),
@@ -146,7 +142,7 @@ func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) erro
 	return nil
 }
 
-// checkPreconditions returns a Conflict if the stored object does not meet the preconditions.
+// checkPreconditions returns a Conflict unless the stored object meets the preconditions.
 func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
 	switch {
 	case want == nil:

@@ -25,8 +25,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch changes a child. A strategic merge patch can only adopt or release the child, so it contains only the fields
-// that are needed for this.
+// A patch changes a child. A strategic merge patch can only adopt or release it, so it has only the fields for this.
 type patch struct {
 	Metadata struct {
 		UID               types.UID    `json:"uid"`
@@ -46,11 +45,14 @@ type ownerPatch struct {
 
 func (t *table[T]) parsePatch(from selector.Patch, obj T) (*patch, error) {
 	p, strategic := patch{subresource: from.Subresource}, from.Type == types.StrategicMergePatchType
+	// A server has the merge keys of its own types only, so it answers 415 to a strategic merge patch of a custom
+	// resource.
 	if !strategic && from.Type != types.MergePatchType || strategic && isCustom(t.kind) {
 		return nil, t.unsupported(from)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(from.Data))
 	if strategic {
+		// A field that the simulation would not apply must not pass unnoticed.
 		decoder.DisallowUnknownFields()
 	}
 	err := decoder.Decode(&p)
@@ -64,15 +66,17 @@ func (t *table[T]) parsePatch(from selector.Patch, obj T) (*patch, error) {
 		return nil, badPatch(from, err)
 	}
 	if from.Subresource == "status" && part(obj, "Status") == nil {
+		// A ConfigMap has no status, and so no such URL.
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", t.resource, "", "", 0, false)
 	}
 	maps.DeleteFunc(p.fields, func(field string, _ any) bool { return isReset(field, from.Subresource) })
 	return &p, nil
 }
 
-// isReset reports whether the server ignores a field of a patch. Only a patch of the status changes the status, and such
-// a patch changes nothing else. Custom resources are assumed to have a status subresource.
+// isReset reports whether the server ignores a field of a patch.
 func isReset(field, subresource string) bool {
+	// Only a patch of the status changes the status, and it changes nothing else. Custom resources are assumed to have
+	// this subresource.
 	return strings.EqualFold(field, "status") != (subresource == "status")
 }
 
@@ -84,15 +88,15 @@ func badPatch(patch selector.Patch, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", patch.Data, err))
 }
 
-// isCustom reports whether a kind is a custom resource. Custom resources do not support strategic
-// merge patches.
+// isCustom reports whether a kind is a custom resource.
 func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// checkPatch returns a Conflict if the patch contains a resourceVersion, and the object has another one. As on an API
-// server, another UID alone is Invalid.
+// checkPatch returns an error if the patch was made for another version of the object, or for another object.
 func (t *table[T]) checkPatch(p *patch, obj T) error {
+	// A server compares the version first, and looks at the UID only when it validates the result. So a patch for a
+	// child that was replaced under its name is a Conflict if it has a version, and Invalid if it has only the UID.
 	if err := checkWritten(t.resource, &metav1.ObjectMeta{ResourceVersion: p.Metadata.ResourceVersion}, obj); err != nil {
 		return err
 	}
@@ -114,13 +118,14 @@ func patched[T Object[T]](p *patch, old T) (T, error) {
 	fields := maps.Clone(p.fields)
 	metadata, _ := fields["metadata"].(map[string]any)
 	if delete(fields, "metadata"); len(fields) > 0 {
+		// Decoding adds to the maps of obj, so fields that the patch removes would stay in them.
 		if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer {
 			v.Elem().SetZero()
 		}
 		if err := mergeInto(obj, old, fields); err != nil {
 			return obj, err
 		}
-		// In JSON, times have whole seconds and no location.
+		// JSON rounds times to seconds and drops their location, so what the patch leaves alone is taken from old.
 		obj.SetCreationTimestamp(old.GetCreationTimestamp())
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 		if p.subresource != "status" {
@@ -130,8 +135,7 @@ func patched[T Object[T]](p *patch, old T) (T, error) {
 	return obj, mergeMetadata(obj, metadata)
 }
 
-// mergeMetadata applies a JSON merge patch to the metadata of obj. As an API server does, it ignores changes of what
-// only the server sets. The metadata are set by their methods, because the type may lack the JSON tag of ObjectMeta.
+// mergeMetadata applies a JSON merge patch to the metadata of obj.
 func mergeMetadata(obj metav1.Object, patch map[string]any) error {
 	if len(patch) == 0 {
 		return nil
@@ -140,6 +144,8 @@ func mergeMetadata(obj metav1.Object, patch map[string]any) error {
 	if err := mergeInto(&to, meta.AsPartialObjectMetadata(obj).ObjectMeta, patch); err != nil {
 		return err
 	}
+	// A server ignores changes of what only it sets, such as the creation time. The methods are needed because a type
+	// of one's own may lack the JSON tag of ObjectMeta.
 	obj.SetName(to.Name)
 	obj.SetNamespace(to.Namespace)
 	obj.SetLabels(to.Labels)
@@ -149,8 +155,7 @@ func mergeMetadata(obj metav1.Object, patch map[string]any) error {
 	return nil
 }
 
-// merge applies a strategic merge patch. The patch adds entries to the object's lists, and removes
-// entries.
+// merge applies a strategic merge patch, which adds entries to lists and removes entries.
 func (p *patch) merge(obj metav1.Object) {
 	p.mergeOwners(obj)
 	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
@@ -172,9 +177,10 @@ func (p *patch) mergeOwners(obj metav1.Object) {
 	obj.SetOwnerReferences(refs)
 }
 
-// merge adds the reference to refs, replaces the reference with the same UID, or removes all
-// references with that UID.
+// merge applies the patch of one owner reference.
 func (o ownerPatch) merge(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	// The UID is the merge key of this list, so the adoption by a plain owner of the child makes that owner the
+	// controller.
 	i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == o.UID })
 	switch {
 	case o.Directive == "delete":

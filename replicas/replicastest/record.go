@@ -15,22 +15,19 @@ type Rule struct {
 	Verb, Kind, Name string
 	// Skip is the number of selected calls that the Rule ignores at first.
 	Skip int
-	// Times is the number of selected calls that fail after the skipped calls. If Times is 0, all
-	// further selected calls fail.
+	// Times is the number of selected calls that fail after the skipped ones. 0 means all of them.
 	Times int
 	// Err is the error that the call returns. The default is a timeout.
 	Err error
-	// If Landed is set, the calls take effect, and only their responses are lost.
+	// Landed makes the calls take effect, so only their responses are lost.
 	Landed bool
-	// Late is the delay after which a failed call still takes effect. If Late is 0, the call never
-	// takes effect. If Landed is set, Late is ignored.
+	// Late is the delay after which a failed call still takes effect. 0 means never. It is ignored if Landed is set.
 	Late time.Duration
 }
 
-// Fail makes later calls fail according to the rules. The new rules replace all earlier ones, so
-// Fail without arguments removes all rules. If several rules select a call, the first active rule
-// determines the failure, and Fault is not called. A rule is inactive while it skips calls. If
-// Times is positive, the rule also becomes inactive when that number of calls has failed.
+// Fail makes later calls fail according to the rules, which replace all earlier ones, so Fail without arguments removes
+// them. The first active rule that selects a call decides, and Fault is not called. A rule is inactive while it skips
+// calls and, if its Times is positive, after that number of calls has failed.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -38,7 +35,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// programmed holds a Rule and the number of calls that the Rule has selected so far.
+// programmed holds a Rule and the number of calls that it has selected so far.
 type programmed struct {
 	Rule
 	met int
@@ -63,7 +60,6 @@ func (p *programmed) fault() Fault {
 	return Fault{Before: err, Late: p.Late}
 }
 
-// faultOf returns the Fault for a request.
 func (c *Client[O, C]) faultOf(call Call) Fault {
 	for _, rule := range c.rules {
 		if rule.means(call) {
@@ -86,8 +82,7 @@ func (c *Client[O, C]) Record() *Record {
 	return r
 }
 
-// Count returns the number of calls with this verb, including calls that failed. Count("") returns
-// the number of all calls.
+// Count returns the number of calls with this verb, also of those that failed. Count("") counts all calls.
 func (r *Record) Count(verb string) (n int) {
 	for _, call := range r.calls() {
 		if verb == "" || call.Verb == verb {

@@ -24,15 +24,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Object is an API object. T is a pointer to a Kubernetes type or to a type of your own.
-// deepcopy-gen and controller-gen generate the method DeepCopy.
+// An Object is an API object. T is a pointer to a Kubernetes type or to a type of your own. deepcopy-gen and
+// controller-gen generate the method DeepCopy.
 type Object[T any] interface {
 	controller.Object
 	DeepCopy() T
 }
 
-// A table stores the objects of one kind as the API server does. Stored objects are never modified,
-// only replaced. Every change is sent to the streams.
+// A table stores the objects of one kind as the API server does, and sends every change to the streams. Stored objects
+// are replaced, never modified.
 type table[T Object[T]] struct {
 	server   server
 	kind     schema.GroupKind
@@ -54,15 +54,15 @@ type server interface {
 	latest() uint64
 	join(other server) (first server)
 
-	// These methods are the garbage collector. Call the first on any cluster. The first cluster calls the others.
+	// These methods are the garbage collector. Any cluster may call collectLater, which passes the work to the first
+	// one. The first cluster calls the others.
 	collectLater()
 	hasOrphans() bool
 	collectFrom(owner types.UID, orphan bool) (left bool)
 	collectChildren()
 }
 
-// get returns the stored object itself. The object must be copied before it is passed to code
-// outside this package.
+// get returns the stored object itself. Copy it before you pass it to code outside this package.
 func (t *table[T]) get(namespace, name string) (T, error) {
 	obj, ok := t.rows.get(namespace, name)
 	if !ok {
@@ -71,7 +71,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 	return obj, nil
 }
 
-// create stores obj as a new object. After the call, obj must not be modified.
+// create stores obj, which the caller must not modify afterwards.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
 	if errs := t.faults(obj); len(errs) > 0 {
@@ -82,6 +82,7 @@ func (t *table[T]) create(obj T) (T, error) {
 	}
 	obj.SetUID(t.server.newUID())
 	obj.SetCreationTimestamp(t.server.timestamp())
+	// A server resets these fields, so a child that was made as a copy of a terminating one is not born terminating.
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	if t.counts {
@@ -91,22 +92,21 @@ func (t *table[T]) create(obj T) (T, error) {
 	return obj, nil
 }
 
-// faults returns what is wrong with the metadata of an object.
+// faults validates the metadata of an object.
 func (t *table[T]) faults(obj T) field.ErrorList {
 	return validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
-// isNamespaced reports whether an object must be in a namespace. If isNamespaced returns false, the
-// namespace of the object must be empty.
+// isNamespaced reports whether an object must be in a namespace. Other objects must not be in one.
 func (t *table[T]) isNamespaced(obj T) bool {
 	if t.anywhere {
+		// The pods of a cluster-scoped owner are in any namespaces. Other children of it may be cluster-scoped, too.
 		return !t.owners && obj.GetNamespace() != ""
 	}
 	return true
 }
 
-// update changes an object, validates the changed object as the API server does, and returns the
-// stored object.
+// update stores a changed copy of an object if it is valid.
 func (t *table[T]) update(old T, change func(T)) (T, error) {
 	obj := old.DeepCopy()
 	change(obj)
@@ -117,11 +117,13 @@ func (t *table[T]) update(old T, change func(T)) (T, error) {
 	return t.write(old, obj), nil
 }
 
-// prepare validates obj, which is a changed copy of old, as the API server does, and sets the generation of obj.
+// prepare validates obj, a changed copy of old, and sets its generation.
 func (t *table[T]) prepare(obj, old T) error {
 	if errs := append(t.faults(obj), validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))...); len(errs) > 0 {
 		return apierrors.NewInvalid(t.kind, obj.GetName(), errs)
 	}
+	// The generation is the server's: it ignores what a client sends, and counts changes of the spec. If the status
+	// counted too, observedGeneration could never reach it.
 	obj.SetGeneration(old.GetGeneration())
 	if t.counts && !same(specOf(obj), specOf(old)) {
 		obj.SetGeneration(old.GetGeneration() + 1)
@@ -129,13 +131,16 @@ func (t *table[T]) prepare(obj, old T) error {
 	return nil
 }
 
-// write stores obj, which is a changed copy of old, and returns the stored object. If obj is equal
-// to old, write stores nothing. If the deletion of obj is complete, write removes the object.
+// write stores obj, a changed copy of old.
 func (t *table[T]) write(old, obj T) T {
 	switch {
 	case same(obj, old):
+		// On a server, a write that changes nothing keeps the resourceVersion and sends no event. A controller that
+		// waits for this event sleeps.
 		return old
 	case isFinished(obj):
+		// The last finalizer was taken off, or the grace period has ended. On a server, too, this write removes the
+		// object.
 		t.remove(obj)
 		if t.owners {
 			t.server.collectLater()
@@ -146,19 +151,18 @@ func (t *table[T]) write(old, obj T) T {
 	return obj
 }
 
-// delete marks an object as being deleted. If the grace period is 0 and the object has no
-// finalizers, delete removes the object.
+// delete marks an object as being deleted, and removes it if nothing holds it.
 func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj := old.DeepCopy()
 	seconds := int64(grace / time.Second)
+	// As on a server, this is the time at which the grace period ends, not the time of the call.
 	at := metav1.NewTime(t.server.timestamp().Add(grace))
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(&seconds)
 	return t.write(old, obj)
 }
 
-// isFinished reports whether the deletion of an object is complete. The grace period is then 0, and
-// there are no finalizers.
+// isFinished reports whether the deletion of an object is complete: its grace period is 0, and it has no finalizers.
 func isFinished(obj metav1.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
@@ -167,6 +171,8 @@ func isFinished(obj metav1.Object) bool {
 func (t *table[T]) store(obj T) {
 	before, known := t.rows.get(obj.GetNamespace(), obj.GetName())
 	obj.SetResourceVersion(t.server.newVersion())
+	// The row comes first and Changed last: a rule that is called there looks at the server, which must have the
+	// change.
 	t.rows.put(obj)
 	t.emit(event[T]{object: obj})
 	t.server.changed(orNil(before, known), obj)
@@ -174,6 +180,8 @@ func (t *table[T]) store(obj T) {
 
 func (t *table[T]) remove(obj T) {
 	before, _ := t.rows.get(obj.GetNamespace(), obj.GetName())
+	// A deletion has a version of its own, which its event carries. With the version that the object had, a cache that
+	// has seen the deletion would look as old as before.
 	obj.SetResourceVersion(t.server.newVersion())
 	t.rows.drop(obj)
 	t.emit(event[T]{object: obj, is: gone})
@@ -187,7 +195,7 @@ func (t *table[T]) emit(e event[T]) {
 	}
 }
 
-// part returns the field Spec or Status of an API object, or nil if the object has no such field.
+// part returns the field Spec or Status of an API object, or nil if there is none.
 func part(obj any, name string) any {
 	if field := partOf(obj, name); field.IsValid() {
 		return field.Interface()
@@ -195,8 +203,7 @@ func part(obj any, name string) any {
 	return nil
 }
 
-// specOf returns the part of an object whose changes the generation counts. If a type has no field Spec, these are all
-// fields but the metadata and the status, as for a custom resource.
+// specOf returns the part of an object whose changes the generation counts.
 func specOf(obj any) any {
 	if u, ok := obj.(runtime.Unstructured); ok {
 		return u.UnstructuredContent()["spec"]
@@ -205,6 +212,7 @@ func specOf(obj any) any {
 	if spec := part(obj, "Spec"); spec != nil || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return spec
 	}
+	// A custom resource need not have a spec. A server then counts changes of all other fields.
 	rest := reflect.New(v.Elem().Type())
 	rest.Elem().Set(v.Elem())
 	for _, name := range []string{"TypeMeta", "ObjectMeta", "Status"} {
@@ -223,8 +231,7 @@ func partOf(obj any, name string) reflect.Value {
 	return v.Elem().FieldByName(name)
 }
 
-// setStatus copies the status of the second object to obj. Both objects must have the same type.
-// The copy is shallow, so both objects share the data of the status.
+// setStatus makes obj share the status of another object of its type.
 func setStatus(obj, from any) {
 	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
 		to.Set(partOf(from, "Status"))
@@ -245,7 +252,7 @@ func patchStatus(obj any, patch map[string]any) error {
 	return nil
 }
 
-// mergeInto applies a JSON merge patch to the JSON fields of from, and decodes the result into to, which is empty.
+// mergeInto applies a JSON merge patch to the JSON of from, and decodes the result into to, which is empty.
 func mergeInto(to, from any, patch map[string]any) error {
 	text, err := json.Marshal(from)
 	if err != nil {
@@ -261,9 +268,10 @@ func mergeInto(to, from any, patch map[string]any) error {
 	return json.Unmarshal(text, to)
 }
 
-// decode decodes JSON. Numbers keep their digits, because a float64 has too few for an int64.
+// decode decodes JSON.
 func decode(text []byte, to any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
+	// A float64 has too few digits for an int64.
 	decoder.UseNumber()
 	return decoder.Decode(to)
 }
@@ -274,9 +282,9 @@ func clearStatus(obj any) {
 	}
 }
 
-// orNil converts obj to an interface. If the second argument is false, the result is nil.
 func orNil[T metav1.Object](obj T, known bool) metav1.Object {
 	if !known {
+		// A nil pointer in an interface is not nil, so Changed could not see that the object is new.
 		return nil
 	}
 	return obj
@@ -313,7 +321,7 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in finds all objects in a namespace. "" means all namespaces.
+// in returns the objects in a namespace. "" means all namespaces.
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {
@@ -324,8 +332,8 @@ func (x index[T]) in(namespace string) []T {
 	return found
 }
 
-// same reports whether two objects are equal. reflect.DeepEqual is tried first, because it is
-// faster and usually returns true.
+// same reports whether two objects are equal.
 func same[T any](a, b T) bool {
+	// reflect.DeepEqual is faster, and usually true. Semantic equality also knows that 1000m is 1.
 	return reflect.DeepEqual(a, b) || apiequality.Semantic.DeepEqual(a, b)
 }

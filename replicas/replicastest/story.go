@@ -24,16 +24,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A Story plays a Kind on a simulated cluster while accidents happen. Play makes a Story for each
-// seed and passes it to a function of yours, which fills in the fields. Kind and Owner are required.
+// A Story plays a Kind on a simulated cluster while accidents happen. Play makes a Story for each seed and passes it to
+// a function of yours, which fills in the fields. Kind and Owner are required.
 type Story[O Object[O], C Object[C]] struct {
 	// Kind is the Kind under test. Its functions may use the Story, for example Cluster and Call.
 	Kind controller.Kind[O, C]
 	// Owner is created when the story begins. A minute later, the accidents begin.
 	Owner O
-	// Changes are what users do to the owner, such as scaling it or giving it another image. In each
-	// round of accidents, users make one or two of these changes. Nil means that the owner stays as
-	// it is.
+	// Changes are what users do to the owner, such as scaling it or giving it another image. In each round of
+	// accidents, users make one or two of these changes. If there are none, the owner stays as it is.
 	Changes []func(owner O)
 	// Deletes is true if users also delete the owner, in the last round of each second story.
 	Deletes bool
@@ -41,14 +40,13 @@ type Story[O Object[O], C Object[C]] struct {
 	Ready func(child C)
 	// Parts act next to the controller. An example is an agent that drains the children.
 	Parts []Part
-	// Always holds what must be true at every moment, and AtEnd what must be true when all has been
-	// quiet for an hour. A rule has a name, such as "each living member has its claim", and returns an
-	// error while it is broken. The rules in Always are called after each change of an object and
-	// after each step of a Part, so they should be fast.
+	// Always holds what must be true at every moment, and AtEnd what must be true when all has been quiet for an hour.
+	// A rule has a name, such as "each living member has its claim", and returns an error while it is broken. The rules
+	// in Always are called after each change of an object and after each step of a Part, so they should be fast.
 	Always, AtEnd map[string]func() error
 
-	// Cluster is the simulated cluster, which has three nodes. It exists from the moment in which the
-	// first function of the Kind is called.
+	// Cluster is the simulated cluster, which has three nodes. It exists from the moment in which the first function of
+	// the Kind is called.
 	Cluster *Cluster[O, C]
 
 	seed       uint64
@@ -64,16 +62,16 @@ type Story[O Object[O], C Object[C]] struct {
 	broken     error
 }
 
-// Play plays one story for each seed from first to last, and returns the first failure, or nil. The
-// function tell is called once for each story, and must set up everything anew that belongs to one
-// story. If a story fails, the error has its seed, the name of the rule, and what happened last. To
-// play that story alone, call Play(seed, seed, tell). The same seed always tells the same story.
+// Play plays one story for each seed from first to last, and returns the first failure, or nil. The function tell is
+// called once for each story, and must set up everything anew that belongs to one story. The error of a story has its
+// seed, the name of the rule, and what happened last. To play that story alone, call Play(seed, seed, tell): the same
+// seed always gives the same story.
 //
-// In each story, watches are late or hang, answers are lost and calls fail. In the stories with an
-// odd seed, the process also dies in the middle of a pass, and the next one begins with the caches of
-// an old API server. In the stories with an even seed, one process lives on, and requests without an
-// answer may take effect up to a minute later. A request of a process that has died takes effect
-// at once or never, because the promises of a Controller end with its process.
+// In each story, watches are late or hang, answers are lost and calls fail. In the stories with an odd seed, the
+// process also dies in the middle of a pass, and the next one begins with the caches of an old API server. In the
+// stories with an even seed, one process lives on, and requests without an answer may take effect up to a minute later.
+// A request of a process that has died takes effect at once or never, because the promises of a Controller end with its
+// process.
 func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C])) error {
 	if tell == nil {
 		return errors.New("replicastest: tell is nil")
@@ -88,8 +86,8 @@ func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C]))
 	return nil
 }
 
-// AtMost is a rule for Always: there are never more than n living children. A child that is being
-// deleted does not count.
+// AtMost is a rule for Always: there are never more than n living children. A child that is being deleted does not
+// count.
 func (s *Story[O, C]) AtMost(n int) func() error {
 	return func() error {
 		if is := s.living(); is > n {
@@ -99,8 +97,8 @@ func (s *Story[O, C]) AtMost(n int) func() error {
 	}
 }
 
-// AtLeast is a rule for Always: there are never fewer than n living children, from the first moment
-// with n of them to the deletion of the owner.
+// AtLeast is a rule for Always: there are never fewer than n living children, from the first moment with n of them to
+// the deletion of the owner.
 func (s *Story[O, C]) AtLeast(n int) func() error {
 	return func() error {
 		is := s.living()
@@ -144,10 +142,9 @@ func (s *Story[O, C]) AsWanted() error {
 	return nil
 }
 
-// Call makes a call of the Kind's own, for example in Prepare. The accidents of the Story also happen
-// to this call: it may fail, its answer may be lost, or the process may die before or after it. The
-// argument call names the call, such as Call{Verb: "delete", Kind: "Claim"}. The function effect may be
-// called later, or never.
+// Call makes a call of the Kind's own, for example in Prepare. The accidents of the Story also happen to this call: it
+// may fail, its answer may be lost, or the process may die before or after it. The argument call names the call, such
+// as Call{Verb: "delete", Kind: "Claim"}. The function effect may be called later, or never.
 func (s *Story[O, C]) Call(ctx context.Context, call Call, effect func() error) error {
 	switch {
 	case effect == nil:
@@ -204,13 +201,15 @@ func (s *Story[O, C]) round(deletes bool) {
 	}
 	for range 1 + s.random.IntN(2) {
 		s.change()
-		s.run(s.upTo(4 * time.Second)) // within the lag of a cache, so that a controller may see neither or both
+		// This is within the lag of a cache, so a controller may see neither change, one, or both.
+		s.run(s.upTo(4 * time.Second))
 	}
 	if deletes {
 		s.tell("a user deletes the owner")
 		_ = s.Cluster.DeleteOwner(context.Background(), s.Owner.GetNamespace(), s.Owner.GetName(), metav1.DeletePropagationBackground)
 	}
 	s.run(s.upTo(time.Minute))
+	// Otherwise, the accidents of this round go on in the next.
 	if s.random.IntN(2) == 0 {
 		s.end("the accidents of this round are over")
 		s.run(s.upTo(time.Minute))
@@ -242,6 +241,7 @@ func (s *Story[O, C]) accidents() []func() {
 		func() { s.fail("calls fail", Rule{}) },
 	}
 	if s.seed%2 == 0 {
+		// No process dies in these stories, because the next one could not know of a call that has yet to take effect.
 		return append(accidents, func() { s.fail("calls take effect late", Rule{Late: s.upTo(time.Minute)}) })
 	}
 	return append(accidents,
@@ -262,6 +262,7 @@ func (s *Story[O, C]) lag(children, owners time.Duration) {
 
 func (s *Story[O, C]) fail(what string, rule Rule) {
 	lost := Lost()
+	// Accidents hit the kinds of writes that this Kind makes, also those of its own, or all calls.
 	hit := s.writes[s.random.IntN(len(s.writes))]
 	rule.Verb, rule.Kind, rule.Skip = hit.Verb, hit.Kind, s.random.IntN(3)
 	rule.Times, rule.Err = 1+s.random.IntN(4), lost[s.random.IntN(len(lost))]
@@ -280,7 +281,7 @@ func (s *Story[O, C]) snapshot() {
 	s.old.OwnerWatch.Hang()
 }
 
-// takeOver replaces the controller. If a snapshot was made, the new one lists from that old server.
+// takeOver replaces the controller, and its caches with those of the old server if there is one.
 func (s *Story[O, C]) takeOver() {
 	s.controller.View.Stop()
 	if s.old == nil {
@@ -316,15 +317,16 @@ func (s *Story[O, C]) start(what string) {
 
 var errDead = errors.New("the process is dead")
 
-// die counts calls, before and after each, and ends the process when the count is over. A Crash would
-// not end it in Kind.Prepare, whose panics the Controller turns into errors, so instead all further
-// calls of the pass fail without an effect.
+// die counts calls, before and after each, and ends the process when the count is over.
 func (s *Story[O, C]) die() {
 	if s.dies == 0 {
 		return
 	}
 	if s.dies--; s.dies == 0 {
 		s.tell("the process dies")
+		// A Crash would not end the process in Kind.Prepare, whose panics the Controller turns into errors. So all
+		// further calls of this pass fail without an effect. A Rule comes before Fault and might let one take effect,
+		// so the Rules go.
 		s.controller.Client.Fail()
 		s.dead = true
 	}
@@ -343,6 +345,7 @@ func (s *Story[O, C]) end(what string) {
 func (s *Story[O, C]) run(d time.Duration) {
 	end := s.Cluster.Clock.Now().Add(d)
 	s.world.RunUntil(end, func() bool {
+		// A dead process finishes its pass without effects. Only then can another take over.
 		if s.dead {
 			s.takeOver()
 		}
@@ -370,7 +373,7 @@ func (s *Story[O, C]) check(rules map[string]func() error) {
 	}
 }
 
-// obey calls a rule, and returns an error if the rule panics.
+// obey calls a rule. A panic of the rule is its failure.
 func obey(rule func() error) (err error) {
 	if rule == nil {
 		return errors.New("the rule is nil")
@@ -418,8 +421,9 @@ func (s *Story[O, C]) isGoing() bool {
 	return err != nil || owner.GetDeletionTimestamp() != nil
 }
 
-// tell adds a line to the report of the story. After the first failure, nothing more is told.
+// tell adds a line to the report of the story.
 func (s *Story[O, C]) tell(format string, args ...any) {
+	// The failure is the last line: what happens after it explains nothing.
 	if s.broken == nil {
 		at := s.Cluster.Clock.Now().Sub(beginning).Round(time.Millisecond)
 		s.log = append(s.log, fmt.Sprintf("%10v  %s", at, fmt.Sprintf(format, args...)))

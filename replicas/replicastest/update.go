@@ -17,20 +17,20 @@ import (
 )
 
 // CheckUpdate checks that the Spec.Update of a Kind does what its comment asks, so that MaxUnavailable limits the
-// changes of children. The argument child is a ready child as the server has it while it is what the owner old wants,
-// and the owner updated wants a change of it. CheckUpdate returns an error unless all of this is true:
+// changes of children. Pass a ready child as the server has it while it is what the owner old wants, and an owner
+// updated that wants a change of it. CheckUpdate returns an error unless all of this is true:
 //
 //   - For old, Update returns no change.
 //   - For updated, it returns a change that a plan makes and that the server accepts. Before that, the child still
 //     counts as available, because unavailable children are changed without a limit.
-//   - For the child that the server stores then, Update returns no change. The generation of that child is higher if its
-//     spec has changed, and its status is what it was, because the child's own controller has not run yet.
+//   - For the child that the server stores then, Update returns no change. The generation of that child is higher if
+//     its spec has changed, and its status is what it was, because the child's own controller has not run yet.
 //   - That child no longer counts as available. If the change is Free, it still does.
 //   - Update does not modify the child, and returns equal changes for equal children.
 //
-// A child counts as available if Rules.Available returns true, or Rules.Ready if Rules.Available is nil. Call CheckUpdate
-// for each field that the owner can change. As in a Cluster, defaults and webhooks are missing, so a server may still
-// undo a change. The arguments are not modified. If one of them is nil, CheckUpdate returns an error.
+// A child counts as available if Rules.Available returns true, or Rules.Ready if Rules.Available is nil. Call
+// CheckUpdate for each field that the owner can change. As in a Cluster, defaults and webhooks are missing, so a server
+// may still undo a change. The arguments are not modified, and a nil one is an error.
 func CheckUpdate[O Object[O], C Object[C]](kind controller.Kind[O, C], old, updated O, child C) error {
 	switch {
 	case kind.Spec == nil:
@@ -91,7 +91,7 @@ func checkUpdate[O Object[O], C Object[C]](kind controller.Kind[O, C], old, upda
 	return nil
 }
 
-// advice says how a rule notices that the child's own controller has not seen a change.
+// advice says how a rule can notice that the child's own controller has not seen a change.
 func advice[C Object[C]](child, changed C) string {
 	if changed.GetGeneration() > child.GetGeneration() {
 		return "let it be false while status.observedGeneration is below metadata.generation"
@@ -112,7 +112,8 @@ func judgeOf[O Object[O], C Object[C]](kind controller.Kind[O, C], name string, 
 	if err != nil {
 		return judge[C]{}, fmt.Errorf("the Spec of %s: %w", name, err)
 	}
-	// What is not about the change of this one child is left out, such as the times of the rules, which a Controller knows.
+	// The plan is about the change of this one child, so nothing else may hold it back: no pause, no slot, no limit of
+	// deletions, and no time, which only a Controller knows.
 	spec.Owner, spec.Kind, spec.Paused, spec.MinReadySeconds, spec.BurstReplicas = owner, kind.Owner, false, 0, 0
 	spec.Slots, spec.MaxDeletions = nil, nil
 	if spec.GroupOf == nil {
@@ -134,7 +135,7 @@ func judgeOf[O Object[O], C Object[C]](kind controller.Kind[O, C], name string, 
 	return j, nil
 }
 
-// change returns the change that Update returns for a child.
+// change returns what Update returns for a child.
 func (j *judge[C]) change(child C) (replicas.Change[C], error) {
 	if j.spec.Update == nil {
 		return replicas.Change[C]{}, nil
@@ -190,6 +191,7 @@ func stored[O Object[O], C Object[C]](kind controller.Kind[O, C], change replica
 	if err != nil {
 		return child, fmt.Errorf("the server refuses the change of %s: %w", fieldsOf(change), err)
 	}
+	// The server gives the changed child a new version, which Update must not take for a difference.
 	child.SetResourceVersion(child.GetResourceVersion() + "0")
 	return child, nil
 }
@@ -198,7 +200,7 @@ func isZero[C Object[C]](change replicas.Change[C]) bool {
 	return object.IsNil(change.To) || same(change.To, change.Object)
 }
 
-// fieldsOf returns the fields that a change changes, with their new values.
+// fieldsOf returns the fields of a change with their new values.
 func fieldsOf[C Object[C]](change replicas.Change[C]) string {
 	fields := map[string]any{}
 	patch, err := change.Patch()

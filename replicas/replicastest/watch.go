@@ -21,13 +21,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A View is the state of a cluster as one controller has seen it. A View contains a cache for each
-// kind, and a queue of the events that have not arrived yet. Initially, the queue contains one
-// event for each object in the cluster, as after a list. A View is a Part.
+// A View is the state of a cluster as one controller has seen it: a cache for each kind, and a queue of the events that
+// have not arrived yet. At first, the queue has one event for each object in the cluster, as after a list. A View is a
+// Part.
 type View[O Object[O], C Object[C]] struct {
-	// Cache shows the objects whose events have arrived. The cache's method Related returns the
-	// children of all owners that have the same controller as the given owner. For example, the
-	// method returns the pods of all ReplicaSets of one Deployment.
+	// Cache shows the objects whose events have arrived. Its method Related returns the children of all owners that
+	// have the same controller as the given owner, such as the pods of all ReplicaSets of one Deployment.
 	controller.Cache[O, C]
 
 	OwnerWatch *Stream[O]
@@ -48,15 +47,13 @@ func (c *Cluster[O, C]) NewView() *View[O, C] {
 	return v
 }
 
-// Stop ends both watches. Events that have not arrived are lost, and the cluster sends no further
-// events.
+// Stop ends both watches. Events that have not arrived are lost, and the cluster sends no further ones.
 func (v *View[O, C]) Stop() {
 	v.ChildWatch.stop()
 	v.OwnerWatch.stop()
 }
 
-// synced reports whether the first list of each kind has arrived. A controller must not act before
-// both lists have arrived.
+// synced reports whether the first list of each kind has arrived.
 func (v *View[O, C]) synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
 type insideView[O Object[O], C Object[C]] View[O, C]
@@ -73,9 +70,8 @@ func (v *insideView[O, C]) ListFrom(view inside.View, d time.Duration) bool {
 	return true
 }
 
-// Intact returns an error if an object in a cache was changed, for example by a function of your
-// Kind. Intact also returns an error if an event handler returned one. Call Intact at the end of a
-// test.
+// Intact returns an error if an object in a cache was changed, for example by a function of your Kind, or if an event
+// handler returned one. Call it at the end of a test.
 func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
@@ -124,7 +120,7 @@ func (v seen[O, C]) OwnersVersion() string { return v.OwnerWatch.version }
 
 func (v seen[O, C]) ChildrenVersion() string { return v.ChildWatch.version }
 
-// Due returns the time of the next event. The second result reports whether there is an event.
+// Due returns the time of the next event, and whether there is one.
 func (v *View[O, C]) Due() (time.Time, bool) {
 	child, ok := v.ChildWatch.due()
 	if owner, other := v.OwnerWatch.due(); other && (!ok || !owner.After(child)) {
@@ -133,8 +129,7 @@ func (v *View[O, C]) Due() (time.Time, bool) {
 	return child, ok
 }
 
-// Step delivers the next event if that event is due. If an owner's event and a child's event are
-// due at the same time, the owner's event is delivered first.
+// Step delivers the next event if it is due. If an event of each kind is due, the owner's comes first.
 func (v *View[O, C]) Step() {
 	due, _ := v.Due()
 	if owner, ok := v.OwnerWatch.due(); ok && owner.Equal(due) {
@@ -144,15 +139,13 @@ func (v *View[O, C]) Step() {
 	v.ChildWatch.step()
 }
 
-// A Stream is the watch of one kind, and the cache that this watch fills. The event of an earlier
-// write arrives before the event of a later one. As in an informer, an event first changes the
-// cache, and then the handler is called. Do not change objects in the cache.
+// A Stream is the watch of one kind, and the cache that this watch fills. Events arrive in the order of the writes. As
+// in an informer, an event changes the cache before its handler is called. Do not change objects in the cache.
 type Stream[T Object[T]] struct {
-	// Lag is the delay with which new events arrive. No event overtakes another event.
+	// Lag is the delay with which new events arrive, unless an earlier event arrives later: none overtakes another.
 	Lag time.Duration
-	// OnAdd, OnUpdate and OnDelete are the event handlers. The arguments have type T. The argument
-	// of OnDelete can also be a Tombstone that contains a T. Each event handler may be nil.
-	// View.Intact returns the first error of an event handler.
+	// OnAdd, OnUpdate and OnDelete are the event handlers, which may be nil. Their arguments have type T, but that of
+	// OnDelete can also be a Tombstone that contains a T. View.Intact returns their first error.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
@@ -170,8 +163,7 @@ type Stream[T Object[T]] struct {
 	hidden
 }
 
-// A Tombstone represents a deleted object if the watch has missed the deletion event. Obj is the
-// last known state of the object.
+// A Tombstone stands for a deleted object whose deletion the watch has missed. Obj is its last known state.
 type Tombstone struct {
 	Key string
 	Obj any
@@ -206,23 +198,19 @@ func (s *Stream[T]) stop() {
 	s.table.streams = slices.DeleteFunc(s.table.streams, func(other *Stream[T]) bool { return other == s })
 }
 
-// Break breaks the watch. Events that have not arrived are lost, and so are all further events
-// until Relist is called.
+// Break breaks the watch. Events that have not arrived are lost, and so are all further ones until Relist is called.
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
-// Hang makes the watch hang. No event arrives until Resume or Relist is called, and the watch
-// returns no error. If the first list has not arrived in full, the controller makes no pass until
-// then. A real informer has the first list in full or not at all, and before that it is not synced,
-// so to test a new controller whose watch hangs, deliver the list first.
+// Hang makes the watch hang: it returns no error, but no event arrives until Resume or Relist is called. A controller
+// makes no pass before its first list has arrived in full. A real informer has this list in full or not at all, so to
+// test a new controller whose watch hangs, deliver the list first.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume ends a hang, so the watch continues. The delayed events arrive as soon as their Lag is
-// over.
+// Resume ends a hang. The delayed events arrive as soon as their Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
-// Relist lists all objects and starts a new watch from that list. Every object arrives again, even
-// if the object has not changed. For each object that is in the cache but no longer exists, a
-// Tombstone arrives.
+// Relist lists all objects and starts a new watch from that list. Every object arrives again, even one that has not
+// changed. A Tombstone arrives for each object that is in the cache but no longer exists.
 func (s *Stream[T]) Relist() {
 	s.queue, s.broken, s.hung = nil, false, false
 	for _, obj := range s.table.rows {
@@ -233,12 +221,14 @@ func (s *Stream[T]) Relist() {
 			s.receive(event[T]{object: obj, is: missed})
 		}
 	}
+	// The cache is as new as the list only when all of it has arrived, so the version comes with the last event.
 	version := strconv.FormatUint(s.table.server.latest(), 10)
 	if n := len(s.queue); n > 0 {
 		s.queue[n-1].listed, s.queue[n-1].version = true, version
 		return
 	}
-	s.synced, s.version = true, version // an empty list arrives immediately
+	// No event comes of an empty list.
+	s.synced, s.version = true, version
 }
 
 func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
@@ -247,6 +237,7 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 	if n == 0 { // the list was empty
 		s.synced, s.version = true, old.version
 	}
+	// The list is answered at once, from an API server that is behind. What this server has yet to learn comes later.
 	for i := range s.queue {
 		s.queue[i].due = s.table.server.now()
 		if i >= n {
@@ -255,28 +246,27 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 	}
 }
 
-// receive queues an event. When the event arrives, the cache gets its own copy of the object.
+// receive queues an event. The cache gets its own copy of the object when the event arrives.
 func (s *Stream[T]) receive(e event[T]) {
 	if s.broken {
 		return
 	}
 	e.due = s.table.server.now().Add(s.Lag)
 	if n := len(s.queue); n > 0 && s.queue[n-1].due.After(e.due) {
+		// The Lag was longer when that event was sent.
 		e.due = s.queue[n-1].due
 	}
 	s.queue = append(s.queue, e)
 }
 
-// Get returns the cached object with this namespace and name. The second result reports whether the
-// cache contains the object.
+// Get returns the cached object with this namespace and name, and whether there is one.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
 // In returns the cached objects in a namespace, sorted by namespace and name. "" means all
 // namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// due returns the time of the next event. The second result reports whether there is an event, and
-// is false while the watch hangs.
+// due returns the time of the next event. There is none while the watch hangs.
 func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
@@ -284,14 +274,13 @@ func (s *Stream[T]) due() (time.Time, bool) {
 	return s.queue[0].due, true
 }
 
-// step delivers the next event if that event is due.
 func (s *Stream[T]) step() {
 	if due, ok := s.due(); ok && !due.After(s.table.server.now()) {
 		s.next()
 	}
 }
 
-// next delivers the next event, even if that event is not due yet.
+// next delivers the next event, due or not.
 func (s *Stream[T]) next() {
 	if len(s.queue) == 0 || s.hung {
 		return
@@ -312,6 +301,7 @@ func (s *insideStream[T]) Deliver()               { (*Stream[T])(s).next() }
 
 func (s *insideStream[T]) Lose() {
 	if len(s.queue) > 0 && !s.queue[0].listed {
+		// Without the last event of a list, the cache would never be synced.
 		s.queue = s.queue[1:]
 	}
 }
@@ -345,7 +335,9 @@ func (s *Stream[T]) tell(e event[T]) error {
 	if e.is != there {
 		return s.tellGone(e)
 	}
+	// The object that the event replaces is seen here for the last time.
 	s.checkUnchanged(e.object)
+	// The controller gets a copy, so e.object shows later whether it was changed in the cache.
 	obj := e.object.DeepCopy()
 	s.cache.put(obj)
 	s.arrived.put(e.object)
@@ -366,14 +358,14 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	case s.OnDelete == nil:
 		return nil
 	case e.is == missed:
+		// No event has brought the last state, so the informer passes on what it has.
 		key := types.NamespacedName{Namespace: e.object.GetNamespace(), Name: e.object.GetName()}
 		return s.OnDelete(Tombstone{Key: key.String(), Obj: e.object.DeepCopy()})
 	}
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// checkUnchanged records an error if the cached object was changed after it arrived. Call checkUnchanged just
-// before the cache removes or replaces the object.
+// checkUnchanged records an error if the cached object was changed since it arrived.
 func (s *Stream[T]) checkUnchanged(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)

@@ -17,13 +17,12 @@ const (
 	lastRetry  = 1000 * time.Second
 )
 
-// A Worker is a work queue of owners' names, together with one worker that processes these names.
-// As in client-go's work queues, a name can be queued twice, once for now and once for later.
+// A Worker is a work queue of owners' names, together with one worker that processes them. As in client-go's work
+// queues, a name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync processes one name. If Sync returns a positive duration, the name is queued again after
-	// that duration. If Sync returns an error and the duration 0, the name is queued again after a
-	// delay that grows with each error. If Sync is nil, names are dropped.
+	// Sync processes one name, which is queued again after the returned duration if that is positive. After an error
+	// with the duration 0, the name is queued again after a delay that grows with each error. A nil Sync drops names.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
 	queue    []wake
@@ -35,13 +34,14 @@ type wake struct {
 	at  time.Time
 }
 
-// Wake queues a name with the delay d. If d is 0 or less, the name is due immediately. If d is
-// positive and the name is already queued for later, the earlier of the two times applies.
+// Wake queues a name with the delay d, or at once if d is 0 or less. A name that is already queued for later keeps the
+// earlier of the two times.
 func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	now := w.Clock.Now()
 	at := now.Add(max(d, 0))
 	for i := range w.queue {
 		queued := &w.queue[i]
+		// An event that comes now must not take the place of a later wake-up, nor the other way round.
 		if queued.key == key && queued.at.After(now) == at.After(now) {
 			if at.Before(queued.at) {
 				queued.at = at
@@ -52,16 +52,13 @@ func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	w.queue = append(w.queue, wake{key, at})
 }
 
-// Due returns the time at which the next name is due. The second result reports whether the queue
-// contains a name.
+// Due returns the time at which the next name is due, and whether there is one.
 func (w *Worker) Due() (time.Time, bool) {
 	next, ok := w.next()
 	return next.at, ok
 }
 
-// queued returns the next time at which the given name is due, and reports whether the name is in
-// the queue. If a name is not queued, there is no pass for the owner until an event queues the
-// name.
+// queued returns the next time at which a name is due. For a name that is not queued, there is no pass until an event.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
@@ -72,8 +69,7 @@ func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	return first.at, !first.at.IsZero()
 }
 
-// next finds the entry that is due first. If several entries are due at the same time, the result
-// is the entry that was queued first.
+// next returns the entry that is due first, and of several the one that was queued first.
 func (w *Worker) next() (next wake, ok bool) {
 	for i, queued := range w.queue {
 		if i == 0 || queued.at.Before(next.at) {
@@ -83,13 +79,14 @@ func (w *Worker) next() (next wake, ok bool) {
 	return next, len(w.queue) > 0
 }
 
-// Step processes the next name if that name is due.
+// Step processes the next name if it is due.
 func (w *Worker) Step() {
 	now := w.Clock.Now()
 	next, ok := w.next()
 	if !ok || next.at.After(now) {
 		return
 	}
+	// One pass answers all events that have come, and those that come during it queue the name again.
 	w.queue = slices.DeleteFunc(w.queue, func(queued wake) bool {
 		return queued.key == next.key && !queued.at.After(now)
 	})

@@ -9,13 +9,13 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Part is a component that acts at certain times, such as a Cluster, a Controller, a View or a
-// Worker. A Part acts only when Step is called, so the caller of Step decides what happens next.
+// A Part is a component that acts at certain times, such as a Cluster, a Controller, a View or a Worker. It acts only
+// when Step is called, so the caller of Step decides what happens next.
 type Part interface {
-	// Due returns the time of the Part's next action. The second result reports whether there is an
-	// action. Other Parts can add actions to this Part when they act.
+	// Due returns the time of the Part's next action, and whether there is one. Other Parts can add actions to this
+	// Part when they act.
 	Due() (time.Time, bool)
-	// Step performs the Part's next action if that action is due.
+	// Step performs the Part's next action if it is due.
 	Step()
 }
 
@@ -25,21 +25,18 @@ type World struct {
 	Parts []Part
 }
 
-// Run advances the clock by d, and calls Step of each Part whenever that Part is due. If several
-// Parts are due at the same time, the Part that comes first in the field Parts acts first. If d is
-// 0, Run calls Step until no Part is due at the current time.
-//
-// If Parts keep each other busy while the clock does not advance, Run panics after a million steps.
+// Run advances the clock by d, and calls Step of each Part whenever it is due. Of several that are due at the same
+// time, the one that comes first in the field Parts acts first. With d 0, Run calls Step until no Part is due at the
+// current time. If Parts keep each other busy while the clock does not advance, Run panics after a million steps.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil runs the Parts until the function done returns true. RunUntil also stops if no action is
-// due by the given end time. The result reports whether done returned true. After RunUntil, the
-// clock shows the time of the last step. If the function done is nil, RunUntil runs the Parts until
-// no further action is due by the end time.
+// RunUntil runs the Parts until the function done returns true, and reports whether done has returned true. It also
+// stops when no further action is due by the end time, which is the only way to stop if done is nil. Afterwards, the
+// clock shows the time of the last step.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {
@@ -59,7 +56,7 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	return true
 }
 
-// next finds the Part that is due first, and the time of its next action.
+// next returns the Part that is due first, and the time of its next action.
 func (w *World) next() (first Part, at time.Time) {
 	for _, part := range w.Parts {
 		if object.IsNil(part) {
@@ -72,13 +69,13 @@ func (w *World) next() (first Part, at time.Time) {
 	return first, at
 }
 
-// A Clock shows virtual time, which changes only when Advance is called. The zero Clock shows the
-// zero time. The Clock of a cluster starts at Options.Start.
+// A Clock shows virtual time, which changes only when Advance is called. The zero Clock shows the zero time, and the
+// Clock of a cluster starts at Options.Start.
 type Clock struct{ now time.Time }
 
 func newClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now returns the time that the clock shows. If the Clock is nil, Now returns the zero time.
+// Now returns the time that the clock shows. A nil Clock shows the zero time.
 func (c *Clock) Now() time.Time {
 	if c == nil {
 		return time.Time{}
@@ -86,7 +83,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward by d. If d is zero or negative, Advance does nothing.
+// Advance moves the clock forward by d, unless d is negative.
 func (c *Clock) Advance(d time.Duration) {
 	if c != nil {
 		c.now = c.now.Add(max(d, 0))
