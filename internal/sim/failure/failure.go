@@ -24,8 +24,7 @@ import (
 // A Failure describes how an API call fails.
 type Failure uint8
 
-// Lost returns the failures that can occur even if the call has taken effect. Each of them can be caused by
-// the server or by a proxy in front of the server.
+// Lost returns the failures of calls that may have taken effect. The server or a proxy in front of it may cause them.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }

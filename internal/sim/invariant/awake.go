@@ -20,25 +20,23 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. All holds, all expectations and all delays requested by the server are shorter.
+// longestWait is the maximum time for which a controller may postpone work: the longest error back-off. All holds,
+// expectations and delays that the server requests are shorter.
 const longestWait = 1000 * time.Second
 
-// nextLook is the maximum time between two cache checks. It applies if the controller knows that
-// its cache is incomplete.
+// nextLook is the maximum time between two looks at a cache that the controller knows to be incomplete.
 const nextLook = 5 * time.Second
 
-// nextStatus is the longest time after which a controller writes a status again that another controller
-// overwrites each time.
+// nextStatus is the longest time after which a controller writes a status again that another controller overwrites each
+// time.
 const nextStatus = time.Minute
 
-// passedWait is the maximum time for which a controller may still count a pod that no longer
-// exists. The time begins when the cache contains any pod that was changed after the missing pod
-// had stopped being active. The limit applies to caches that report no resourceVersion.
+// passedWait is how long a controller whose cache has no version may still count a pod that is gone, from the moment at
+// which the cache shows a change of any pod that is newer than its end.
 const passedWait = 10 * time.Second
 
-// mostMissing is the maximum time for which creations without an answer may hold places after the last failed
-// call. The controller sends such a creation again after at most a minute.
+// mostMissing is how long creations without an answer may hold places after the last failed call. The controller sends
+// such a creation again after at most a minute.
 const mostMissing = 90 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
@@ -57,15 +55,15 @@ type lastPass struct {
 	generation int64
 }
 
-// note records the result of a pass. If the pass has reported a reason for unfinished work, this
-// work is excused.
+// note records the result of a pass.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || isOwnerOld(pass) && !pass.Observed { // the pass did not read the owner, or did not use what it read
+	if generation == 0 || isOwnerOld(pass) && !pass.Observed {
+		// The pass did not read the owner, or did not use what it read, so the owner of the pass before still counts.
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
@@ -89,8 +87,7 @@ func isHeldByCreations(pass podPass) (is bool) {
 	return is
 }
 
-// judgeMissing checks an owner whose creations are stopped only by creations without an answer. When calls no longer fail,
-// these creations can be sent again, so the owner soon gets its missing pods.
+// judgeMissing checks that missing pods are soon created if only creations without an answer stop others.
 func (w *watcher) judgeMissing(rs *appsv1.ReplicaSet) {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	if !w.last[key].held || w.last[key].uid != rs.UID || w.checker.Skewed {
@@ -105,15 +102,16 @@ func (w *watcher) judgeMissing(rs *appsv1.ReplicaSet) {
 		since = failed
 	}
 	w.missing[key] = since
+	// now - since <= mostMissing, and since begins again with each failed call. A creation that fails can be sent
+	// again, so it holds no place for long once calls succeed.
 	if now.Sub(since) > mostMissing {
 		w.fail(Missing, "%s has lacked pods for %v, because creations without an answer hold their places", rs.Name, now.Sub(since))
 	}
 }
 
-// Awake returns an error if an owner in the namespace has not reached its final state and no pass
-// for the owner is due. An owner in this situation is said to sleep. If the controller does not see
-// the current state, the owner does not count as sleeping. If the last pass waited or failed, the
-// next pass must be due within longestWait. Call Awake between two steps of the world.
+// Awake returns an error if an owner in the namespace sleeps: it has not reached its final state, the controller sees
+// this, and no pass for the owner is due. If the last pass waited or failed, the next one must be due within
+// longestWait. Call Awake between two steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -133,11 +131,13 @@ func (k *Checker) Awake(namespace string) error {
 				w.chance(rs)
 			}
 		}
+		// An event that is on its way will wake the controller.
 		if !inside.Of[inside.View](view).Synced() || inside.Of[inside.Stream](view.ChildWatch).Pending()+inside.Of[inside.Stream](view.OwnerWatch).Pending() > 0 {
 			continue
 		}
+		// A broken watch may still show objects that a restore has removed.
 		if k.truth.epoch > 0 && (inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken()) {
-			continue // the caches may still show objects that a restore has removed
+			continue
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
@@ -149,8 +149,7 @@ func (k *Checker) Awake(namespace string) error {
 	return nil
 }
 
-// awake checks one owner, based on the controller's caches. The comparison of the caches with the
-// server takes longest, and therefore comes last.
+// awake checks one owner, as the controller's caches show it.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	due, queued := w.inside.Queued(key)
@@ -159,6 +158,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	}
 	pods, last := w.controller.View.ChildWatch.In(rs.Namespace), w.last[key]
 	if w.checker.Vetoed(rs) || last.refused == rs.Generation || queued && due.Sub(now) <= w.checker.Delay {
+		// Prepare allows nothing, the spec was refused and nothing happens until it changes, or the status may wait for
+		// Delay.
 		return nil
 	}
 	why := w.checker.settled(rs, pods, w.inside.Now())
@@ -167,18 +168,27 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		delete(w.passing, key)
 		return nil
 	case w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
+		// A clock that was set back makes pods younger than they were at the last status write, and no event says so.
 		return nil
-	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // the wait began before the clock was changed
+	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil:
+		// The wait began before the clock was changed.
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
+		// due - now <= longestWait, if the last pass waited or failed, or if all was done at the last pass and only
+		// time has passed since: a pod has become available.
 		return nil
 	case queued && due.Sub(now) <= longestUnseen && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.cameBack(p.UID) }):
+		// After a restore, a pod is there again that a call did not find, and the controller may believe the call.
 		return nil
 	case queued && due.Sub(now) <= nextLook && w.asleep() != AsleepUnversioned:
+		// The controller knows that its cache lacks something, and looks again.
 		return nil
 	case queued && due.Sub(now) <= nextStatus && len(w.checker.watchers) > 1:
+		// The other controller has overwritten the status.
 		return nil
 	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
+		// It does not see the current state, or has not had the time to notice that a pod is gone. The comparison of
+		// the caches with the server takes longest, so it comes last.
 		return nil
 	case queued:
 		return fmt.Errorf("for %v yet, though %w", due.Sub(now), why)
@@ -186,12 +196,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	return why
 }
 
-// hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// Only pods that the controller still counts are checked. For each missing pod, the Checker has
-// recorded two resourceVersions of the server. The server had the first resourceVersion when the
-// pod stopped being active. The server had the second resourceVersion at the last call that showed
-// the pod. After a restore, the second resourceVersion may be the higher one. The controller's time
-// begins when the cache contains any pod with a resourceVersion that is higher than both.
+// hasTime reports whether a controller whose cache has no version has had time to notice that a pod which it counts is
+// gone.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -201,6 +207,8 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	for uid := range w.unseen() {
 		gone, known := w.checker.truth.gone(uid)
 		_, is := w.checker.truth.pods[uid]
+		// The controller can notice it when its cache shows a pod that is newer than the end of that one, and newer
+		// than the last call that showed it. After a restore, the call may have the higher version.
 		told = told || known && !is && max(gone.version, w.made[uid], w.told[uid]) < newest
 	}
 	since, is := w.passing[key]
@@ -213,14 +221,11 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. Suppose that a call has shown a pod to the
-// controller, and that no event has shown this state of the pod or a later one. If the pod no
-// longer exists, and the cache is newer than the moment when the pod stopped being active, later
-// events might not show that the pod is gone. The controller might therefore still count the pod.
-// In this case, the rule is AsleepPassed or AsleepUnversioned. In all other cases, the rule is
-// Asleep.
+// asleep returns the rule that a sleeping owner breaks.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
+		// A call has shown the pod, which is gone, and no event will say so, because the cache is newer than its end.
+		// So the controller may still count it.
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
 			return w.unversioned(AsleepPassed, AsleepUnversioned)
 		}
@@ -228,19 +233,17 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack is an upper bound for how far stories set clocks back. When a clock is set back,
-// pods become younger than they were at the last status write. No event reports this change.
+// clocksGoBack is an upper bound for how far stories set clocks back.
 const clocksGoBack = time.Hour
 
-// isExpecting reports whether the controller still expects effects of its calls for an owner. If a
-// clock was changed, the result is also true for an expired expectation, because the pass that
-// handles the expiry might not be due yet.
+// isExpecting reports whether the controller still expects effects of its calls for an owner.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {
 		return false
 	}
 	creations, deletions := known.Awaited()
+	// On a changed clock, the pass that handles an expired expectation may not be due yet.
 	return known.Waits(w.inside.Now()) > 0 || len(creations)+len(deletions) > 0 && w.checker.Skewed
 }
 

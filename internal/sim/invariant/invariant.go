@@ -1,67 +1,56 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariant checks rules about a simulated cluster and its controllers. Some rules must
-// hold at every step. The other rules must hold after all faults have ended.
+// Package invariant checks rules about a simulated cluster and its controllers. Some rules must hold at every step, and
+// the others after all faults have ended.
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
 //	... step the world, and check checker.Err() and checker.Awake(namespace) ...
 //	err := checker.Settled(namespace)
 //
-// The Checker observes the server and the watches, and does not rely on what a controller remembers.
-// The Checker therefore knows which call changed which object, and which changes each watch has
-// delivered. The rules have no time limit. They must hold a minute after a fault, and also a day
-// after it.
+// The Checker observes the server and the watches, and does not rely on what a controller remembers. So it knows which
+// call changed which object, and which changes each watch has delivered. The rules hold a minute after a fault, and a
+// day after it.
 //
-// A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
-// spec changed during the pass, or if the process could not see an earlier change. If the Checker
-// does not accept an excuse, it reports the violation under a separate Rule for this excuse.
-// KnownToFail lists the rules that the controller breaks today.
+// A pass is judged by the spec that its owner had when the pass began. It is excused if the spec changed during the
+// pass, or if the process could not see an earlier change. Where the Checker does not accept an excuse, the
+// violation has a Rule of its own. KnownToFail lists the rules that the controller breaks today.
 //
 // # Never more
 //
-// Replicas are added to an owner only by creations and adoptions. Each creation is judged when it
-// takes effect. The Checker counts the replicas that the controller must know of, including the
-// newly created replica. This count must not exceed the number of replicas that the pass wants. A
-// controller must know of the replicas whose current state is in its view, and of those that it
-// created or adopted itself. If a creation got no answer, the controller still knows the name of
-// the pod. Replicas that the controller cannot know of are not counted. For example, the controller
-// cannot know of a replica that another process has created and that the watches have not shown
-// yet. The controller also cannot know of a replica if the process that sent the creation ended
-// before the creation took effect. If the replicas that the controller cannot know of are left out,
-// an owner never has more replicas than its current pass wants. If several controllers run passes
-// for the owner at the same time, the pass that wants the most replicas sets this limit.
+// After each creation: known <= wanted. Replicas are added only by creations and adoptions, and each creation is
+// judged when it takes effect. Known are the replicas, the new one included, of which the controller must know:
+// those whose current state is in its view, and those that it created or adopted itself, also if the creation had no
+// answer, because it knows the name of the pod. It cannot know of a replica that another process has created and
+// that its watches have not shown yet, nor of one whose creation took effect after the process that sent it had
+// ended. If several controllers run passes for the owner at the same time, the pass that wants the most counts.
 //
 // # Never fewer
 //
-// Each deletion is judged when it takes effect. The number of remaining replicas must be at least
-// the number that the pass wants. Replicas that ended without the controller's knowledge count as
-// remaining. Replicas that the controller itself has deleted do not count as remaining, even if the
-// deletion got no answer. If a deletion can take effect after its caller has stopped waiting, the
-// deletion is judged when the call fails. From then on, the pod no longer counts as remaining.
+// After each deletion: left >= wanted. Replicas that ended without the controller's knowledge count as left, but
+// those that it has deleted itself do not, even if the deletion had no answer. A deletion that may take effect after
+// its caller has stopped waiting is judged when the call fails, and from then on the pod is no longer left.
 //
 // # Never another's
 //
-// A controller may delete the pods of its owner. A controller may also delete a pod that it created
-// or adopted, and that left the owner without the controller's knowledge. Finally, a controller may
-// delete a stray. A stray is a pod that the controller created for an owner, and that does not
-// belong to the owner because a webhook changed the pod during its creation. A status is written
-// only to the owner that it describes, and never to a later owner with the same name.
+// A controller may delete the pods of its owner, a pod that it created or adopted and that left the owner without
+// its knowledge, and a stray. A stray is a pod that it created for an owner and that is not the owner's, because a
+// webhook changed the pod. A status is written only to the owner that it describes, and never to a later owner of
+// the same name.
 //
-// If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
-// deletes only strays. A controller without a lease makes no writes.
+// A pass that knows that its owner is being deleted creates, adopts and releases nothing, and deletes only strays. A
+// controller without a lease writes nothing.
 //
 // # Never asleep
 //
-// If a controller sees the current state and does not have to wait, a pass is due for each owner
-// that still has unfinished work. See Awake.
+// If a controller sees the current state and does not have to wait, a pass is due for each owner that has unfinished
+// work. See Awake.
 //
 // # Never waiting in vain
 //
-// A controller may expect the effect of a call only if it has sent the call. When a watch has
-// delivered an object, the controller must no longer expect this object. If the controller still
-// expects an object that was delivered, it waits in vain until the expectation expires.
+// A controller may expect the effect of a call only if it has sent the call, and only until a watch has delivered
+// the object. Otherwise it waits in vain until the expectation expires.
 package invariant
 
 import (
@@ -85,14 +74,13 @@ type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
 type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A Checker watches a cluster and its controllers. The Checker sets the hook Changed of the cluster
-// and the hooks Scaling, Passed and Client.Done of each controller. Call Restored each time a backup
-// is restored.
+// A Checker watches a cluster and its controllers. It sets the hook Changed of the cluster and the hooks Scaling,
+// Passed and Client.Done of each controller. Call Restored each time a backup is restored.
 type Checker struct {
 	// Delay is the maximum delay of a pass that has only a status to write.
 	Delay time.Duration
-	// Skewed is true if the clock of a controller was changed. If Skewed is true, a status may
-	// count a pod as available before the pod is available according to the cluster's clock.
+	// Skewed is true if the clock of a controller was changed. A status may then count a pod as available before it is,
+	// by the cluster's clock.
 	Skewed bool
 	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
@@ -132,8 +120,7 @@ func New(cluster *replicastest.PodCluster) *Checker {
 
 func never(*corev1.Pod) bool { return false }
 
-// Rule sets the functions that decide which pods must be deleted and which must stay. The controllers
-// must use the same functions.
+// Rule sets the functions that decide which pods must be deleted and which must stay, as for the controllers.
 func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
 }
@@ -149,10 +136,9 @@ func (k *Checker) noteReady(before, after *corev1.Pod) {
 	k.ready[after.UID] = k.cluster.Clock.Now()
 }
 
-// isLate reports whether a pod has been unready for ReadyWithin, on the cluster's clock. A controller must
-// not delete a pod earlier because of ReadyWithin. If the clock of a controller was changed, any time is
-// long enough.
+// isLate reports whether a pod has been unready for ReadyWithin, so that a controller may delete it.
 func (k *Checker) isLate(p *corev1.Pod) bool {
+	// By a clock that was changed, any time may be long enough.
 	return k.ReadyWithin > 0 && !isReady(p) && (k.Skewed || k.cluster.Clock.Now().Sub(k.ready[p.UID]) >= k.ReadyWithin)
 }
 
@@ -188,8 +174,7 @@ func (k *Checker) Watch(c *podController) {
 	w.listen()
 }
 
-// Clone returns a Checker for a clone of the cluster and of its only controller. The new Checker
-// starts with the current state of k.
+// Clone returns a Checker for a clone of the cluster and of its only controller, with the current state of k.
 func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
@@ -230,8 +215,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 	}
 }
 
-// Drop stops watching a controller that has ended. First, Drop checks that the objects in the
-// controller's caches are unmodified.
+// Drop stops watching a controller that has ended, after a last look at the objects in its caches.
 func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
@@ -241,15 +225,14 @@ func (k *Checker) Drop(c *podController) {
 	})
 }
 
-// intact checks that the objects in the caches have not been modified since they arrived.
+// intact checks that the objects in the caches are as they arrived.
 func (w *watcher) intact() {
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail(Intact, "%v", err)
 	}
 }
 
-// changed is called after each change of an object, and records the change. If a controller's call
-// made the change, this call is judged.
+// changed is called after each change of an object. It records the change, and judges the call that made it.
 func (k *Checker) changed(before, after metav1.Object) {
 	wasOwner, _ := before.(*appsv1.ReplicaSet)
 	isOwner, _ := after.(*appsv1.ReplicaSet)
@@ -267,12 +250,15 @@ func (k *Checker) changed(before, after metav1.Object) {
 	k.truth.pod(old, now, inside.Of[inside.Cluster](k.cluster).Version())
 	for _, w := range k.watchers {
 		if is {
+			// The name belongs to a pod again, so a NotFound of before says nothing about it.
 			delete(w.missed, now.Name)
 			if isOthers(now, w.messes[now.UID]) {
 				delete(w.messes, now.UID)
 			}
 		}
 		if call, late, ok := w.client.Calling(); ok {
+			// The pass that sent a late call may be over. A late deletion was judged when its call failed, and from
+			// then on notMore counts a late creation.
 			w.did(call, late, old, now)
 			if !late {
 				w.permitted(call)
@@ -282,8 +268,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 }
 
-// wrote verifies that a status was written to the owner of the current pass, and not to another
-// owner with the same name.
+// wrote checks that a status was written to the owner of the pass.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	if rs == nil {
 		return
@@ -295,6 +280,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		}
 		w.permitted(call)
 		w.wroteNow = true
+		// Another owner may have its name now.
 		if passing := w.owner(); passing == nil || passing.UID != rs.UID {
 			w.fail(Anothers, "the status of %s is written for another object of the same name", rs.Name)
 		} else {
@@ -310,12 +296,11 @@ func (k *Checker) isLive(uid types.UID) bool {
 	return is && p.DeletionTimestamp == nil
 }
 
-// Restored must be called each time a backup is restored. The Checker then starts again from the
-// current state of the server. It does not blame a controller for deleted pods that exist again after
-// the restore.
+// Restored must be called each time a backup is restored. The Checker then starts again from the state of the server.
 func (k *Checker) Restored() {
 	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
 	for _, w := range k.watchers {
+		// A controller is not to blame for deleted pods that exist again.
 		for uid := range k.truth.pods {
 			delete(w.deleted, uid)
 			delete(w.lost, uid)
@@ -324,7 +309,7 @@ func (k *Checker) Restored() {
 	}
 }
 
-// A watcher records the calls of one controller and the objects that are shown to this controller.
+// A watcher records the calls of one controller, and the objects that it is shown.
 type watcher struct {
 	checker    *Checker
 	controller *podController
@@ -364,7 +349,7 @@ func (w *watcher) fail(r Rule, format string, args ...any) {
 	w.checker.fail(r, "%s: %s", w.inside.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// owner returns the owner of the current pass, or nil if there is none.
+// owner returns the owner of the current pass, or nil.
 func (w *watcher) owner() *appsv1.ReplicaSet {
 	if pass := w.inside.Passing; pass != nil {
 		return pass.Owner
@@ -378,6 +363,7 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	case rs == nil:
 		w.fail(Going, "%s %s outside of a pass", call.Verb, call.Name)
 	case rs.DeletionTimestamp != nil && !w.isStray(rs, call, old):
+		// The garbage collector decides about the pods of an owner that goes. Only strays are left to the controller.
 		w.fail(Going, "%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
 	case w.checker.Vetoed(rs) && call.Verb != "patch" && !w.isStray(rs, call, old):
 		w.fail(Ruled, "%s %s for %s, although Prepare does not allow this call", call.Verb, call.Name, rs.Name)
@@ -392,9 +378,8 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	}
 }
 
-// isStray reports whether a call deletes a pod that is no longer a replica of the owner. The
-// controller must have created or adopted this pod. For example, a webhook has changed the labels
-// of the pod.
+// isStray reports whether a call deletes a pod that the controller made or adopted, and that is no longer the owner's,
+// as when a webhook has changed its labels.
 func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
 	if call.Verb != "delete" {
 		return false
@@ -404,27 +389,27 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 	return made && !ours
 }
 
-// permitted verifies that a controller writes nothing after its lease has ended. A call that was in
-// flight when the lease ended may still take effect.
+// permitted checks that a controller writes nothing after its lease has ended.
 func (w *watcher) permitted(call replicastest.Call) {
+	// A call that was in flight when the lease ended may still take effect, so the lease must have been lost before.
 	if !w.led && !w.checker.Leads(w.controller) {
 		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
 }
 
-// adopts judges an adoption. The pod must be adopted for the owner of the pass, after a live read
-// of this owner.
+// adopts judges an adoption.
 func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
 		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
 	}
+	// The owner may be going with the policy Orphan, and the cache not show it yet. Without a read, the pods that the
+	// garbage collector has just orphaned would be adopted again.
 	if w.looked != rs.UID {
 		w.fail(Anothers, "pod %s is adopted without a live read of %s", p.Name, rs.Name)
 	}
 }
 
-// passed is called after each pass. It judges the pass, and clears the state that the watcher keeps
-// only during a pass.
+// passed judges a pass that has ended, and clears what the watcher keeps only during a pass.
 func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)

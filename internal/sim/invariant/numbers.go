@@ -18,66 +18,65 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is a group of n replicas that belongs to one rule. A rule about creations counts the
-// replicas in its own share. A rule about deletions does not count the replicas in its own share.
+// A share is a number of replicas that one rule counts differently from the rules before it. A rule about creations
+// counts its share, and a rule about deletions does not.
 type share struct {
 	rule Rule
 	n    int
 }
 
-// creates judges a creation. If no webhook changed the pod, it must belong to the owner of the pass
-// and match the owner's selector. The creation must not give the owner too many pods.
+// creates judges a creation.
 func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
 	case !ok && w.checker.cluster.Mutate == nil:
+		// There is no webhook, so the controller itself has made a pod that its owner does not select.
 		w.strange[rs.UID] = true
 		w.fail(Anothers, "created pod %s does not belong to %s", p.Name, rs.Name)
 	case ok:
 		w.notMore(rs, p.Name)
 	default:
 		w.strange[rs.UID] = true
+		// A webhook has changed the pod. Unless the owner can adopt it, the controller has to delete it.
 		w.strays[p.UID] = !isAdoptable(rs, p)
 	}
 }
 
-// notMore checks that a creation does not give the owner more replicas than it wants. It counts the
-// replicas that the controller must know of, including the new one. A creation may be sent again
-// under its name even if others without an answer are too many, so notMore does not count those
-// others if the name was sent before.
+// notMore checks that known <= wanted still holds with the new replica, for all that the controller must know of.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas), 0) }
 	sum, wanted := 0, room(rs)
 	shares := w.mustKnow(rs)
+	// A creation that is sent again makes no second pod. Ten creations were sent twice, eight of their pods were
+	// deleted, and the names held their places: 2 could not become 8. So the others without an answer do not stand
+	// against it.
 	isAgain := w.asked[name] == rs.UID
 	for _, s := range shares {
 		if isAgain && (s.rule == MoreUnanswered || s.rule == MoreLanded || s.rule == MoreInFlight) {
 			continue
 		}
+		// shares[0] + ... + shares[i] <= wanted, for each i. The first share that is too many names the rule.
 		if sum += s.n; sum > wanted {
 			w.fail(s.rule, "%s creates %s: %d known, wanted %d", rs.Name, name, sum, wanted)
 			return
 		}
 	}
 	fits := func(rs *appsv1.ReplicaSet) bool { return w.mustKnow(rs)[0].n <= room(rs) }
+	// shares[0] <= wanted must also hold for a spec that the owner has had since each of these instants.
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
+		// The watch of owners hung when the owner was scaled down, but the controller has read the owner since.
 		w.fail(MoreReadSpec, "%s creates %s: %d known, but the controller has read that fewer are wanted", rs.Name, name, shares[0].n)
 	case !t.any(rs, w.began, fits) && !w.unread:
+		// The first list of a new process was old. It must ask the server before it first creates, unless that read
+		// fails.
 		w.fail(MoreOldProcess, "%s creates %s: %d known, but fewer were wanted when the process began", rs.Name, name, shares[0].n)
 	case !t.any(rs, w.passBegan, fits):
 		w.fail(MoreOldSpec, "%s creates %s: %d known, but fewer are wanted", rs.Name, name, shares[0].n)
 	}
 }
 
-// mustKnow counts the replicas that the controller must know of, and returns one share for each rule.
-// A controller must know of a replica in each of these cases:
-//
-//   - The controller's view shows the replica correctly.
-//   - The controller created or adopted the replica.
-//   - The last live list showed the replica.
-//   - The replica already existed when the controller's process began.
-//   - A creation in flight may still create the replica.
+// mustKnow counts the replicas that the controller must know of, one share for each excuse that a rule does not accept.
 func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
@@ -89,23 +88,31 @@ func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 			continue
 		}
 		shown, is := seen[uid]
+		// See hides: a list from before a restore may make a restored pod look deleted.
 		is = is && (w.told[uid] > 0 || !listed.hides(t, uid))
 		made, own := w.made[uid]
 		own = own && made >= since.version
 		switch {
 		case is && !w.fresh[uid] && versionOf(shown) >= since.version, own && !w.unsure[p.Name] && !w.landed[uid]:
+			// The view shows the pod as it is, or the answer to its creation or adoption did. An event in the middle of
+			// the pass came too late for its plan.
 			shares[0].n++
 		case own && w.unsure[p.Name]:
+			// The creation had no answer, but the controller knows its name and can read the pod.
 			shares[1].n++
 		case own:
+			// The creation took effect after the controller had stopped waiting.
 			shares[2].n++
 		case since.at <= listed.at && listed.selector == selects(rs):
+			// The last live list showed it, if it was made for this selector.
 			shares[3].n++
 		case since.at <= w.began:
+			// It was there before the process, whose first list may have been old.
 			shares[4].n++
 		}
 	}
-	for _, p := range t.pods { // no second pod can be created under the name of an existing one
+	// A creation in flight makes no pod while another one has its name.
+	for _, p := range t.pods {
 		there[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
 	}
 	for _, call := range w.client.InFlight() {
@@ -117,60 +124,62 @@ func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 	return shares
 }
 
-// cameBack reports whether a restore brought back a pod that an earlier call did not find. The
-// controller's view may show this pod in a state from before the call. Therefore, the controller is
-// not required to count the pod.
+// cameBack reports whether a restore brought back a pod that an earlier call did not find.
 func (w *watcher) cameBack(uid types.UID) bool {
+	// The view may show the pod as it was before the call, so the controller need not believe the view.
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
 }
 
-// deletes judges a deletion. The deleted pod must belong to the owner, and enough pods must remain.
+// deletes judges a deletion.
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
 	_, own := w.made[p.UID]
 	if controllerOf(p) != rs.UID && (!own || !w.mayNotKnow(rs, p)) {
 		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
+	// Both must say so: the pod that the controller saw, and the pod on the server.
 	if shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name); ok && shown.UID == p.UID && w.checker.mustStay(shown) && w.checker.mustStay(p) && !w.fresh[p.UID] {
 		w.fail(Ruled, "%s deletes %s, which must stay", rs.Name, p.Name)
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
-	case ok && (w.checker.mustGo(p) || w.checker.isLate(p)): // the deletion is allowed if no pod was missing when the pass began to delete
+	case ok && (w.checker.mustGo(p) || w.checker.isLate(p)):
+		// A pod that must go is deleted even if fewer are left then, but only if none was missing when the pass began
+		// to delete. So it counts as left.
 		w.deed.mustGo++
 		w.notFewer(rs, p, w.deed.mustGo)
 	case ok:
 		w.notFewer(rs, p, w.deed.mustGo)
 	case !ok && isActive(p) && controllerOf(p) == rs.UID && !w.strays[p.UID] && since <= listed.at && listed.selector == selects(rs):
+		// Its label changed while the watch hung, and a live list did not show it. When the watch goes on, the pod must
+		// be released, because its user has taken it away.
 		w.fail(AnothersListed, "%s deletes %s, which does not match and was not in the last live list", rs.Name, p.Name)
 	}
 }
 
-// mayNotKnow reports whether the controller might still believe that a pod belongs to the owner.
-// The controller must have created or adopted the pod. A controller may delete strays that have no
-// owner, so mayNotKnow returns true for these pods.
+// mayNotKnow reports whether the controller, which made or adopted a pod, might still believe that it is the owner's.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
+		// The controller has to delete what a webhook has taken from the owner, until another owner has it.
 		return controllerOf(p) == ""
 	}
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID].at
 	if listed >= w.passBegan && since <= listed {
+		// This pass has listed the pods after the pod had left.
 		return false
 	}
 	shown, is := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
 	if !is || shown.UID != p.UID || since > w.passBegan {
+		// The view does not show the pod, or the pod left during this pass.
 		return true
 	}
-	// The controller trusts its own change of the pod until its cache or a live read shows a newer
-	// state of the pod.
+	// The controller trusts its own change of the pod until its cache or a live read shows a newer state.
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
-// notFewer checks that enough replicas remain after a deletion. Pods that no longer exist count as
-// remaining if the controller cannot know that they are gone. The parameter mustGo is the number of
-// pods that this pass has deleted because a rule requires it. notFewer adds this number to the
-// number of remaining replicas.
+// notFewer checks that a deletion leaves as many replicas as wanted. The parameter mustGo is the number of pods that
+// this pass has deleted because a rule requires it, which count as left.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.remaining(rs)
 	left += mustGo
@@ -185,6 +194,8 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 			rule = shares[i].rule
 			sum -= shares[i].n
 		}
+		// left + shares[0] + ... + shares[i-1] >= wanted, for each i. Each rule counts one share less than the rule
+		// before it, and the rule Fewer counts them all.
 		if sum < wanted {
 			w.fail(rule, "%s deletes %s: %d left, %d gone that it cannot know of, wanted %d", rs.Name, p.Name, left, phantoms, wanted)
 			return
@@ -202,24 +213,26 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	if isReady(p) {
 		rule = FewerOldSpec
 	}
+	// The same must hold for a spec that the owner has had since each of these instants.
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
+		// The watch of owners hung when the owner was scaled up, but a read before an adoption has shown the new
+		// number.
 		w.fail(FewerReadSpec, "%s deletes %s: %d left, but the controller has read that more are wanted", rs.Name, p.Name, left)
 	case !t.any(rs, w.passBegan, fits):
+		// The owner was scaled down, and up again before the cache showed the first change.
 		w.fail(rule, "%s deletes %s: %d left, but more are wanted", rs.Name, p.Name, left)
 	}
 }
 
-// remaining computes how many replicas remain as far as the controller can know. The first result
-// includes replicas that exist, except those that a call in flight may delete. It also includes
-// replicas that are gone without the controller's knowledge. The second result contains all further
-// replicas that the rule Fewer counts as remaining. These replicas are divided into shares. The
-// rule of a share counts neither the replicas in this share nor those in later shares.
+// remaining counts the replicas that are left as far as the controller can know. The shares are further replicas, which
+// exist no longer or may end at any time, and which only some rules count.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
 	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
 	ends := map[types.UID]bool{}
+	// A deletion had no answer. It may take effect later, when others have been deleted.
 	for _, call := range w.client.InFlight() {
 		if p := t.pods[w.doubted[call.Name]]; mayEnd(call, p) {
 			ends[p.UID] = true
@@ -235,13 +248,16 @@ func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 		}
 	}
 	shown := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
+	// An event of this pass has changed the pod, but the plan was made for the pod of before.
 	maps.Copy(shown, replicasOf(rs, maps.Values(w.turned)))
+	// A call has shown these pods, and no event since.
 	for uid := range w.unseen() {
 		shown[uid] = nil
 	}
 	for uid := range w.made {
 		if _, is := shown[uid]; w.fresh[uid] && !is {
-			shown[uid] = nil // the controller created or adopted the pod, and the pod's events came too late for this pass
+			// The events of a pod that the controller made came too late for this pass.
+			shown[uid] = nil
 		}
 	}
 	for uid, p := range shown {
@@ -250,32 +266,37 @@ func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 		}
 		switch gone, _ := t.gone(uid); {
 		case w.lost[uid]:
+			// Its deletion had no answer and has taken effect, which the controller must reckon with.
 			shares[5].n++
 		case gone.at <= listed.at && listed.selector == selects(rs):
+			// Three pods ended while the watch hung, and the last live list lacked all of them.
 			shares[4].n++
 		case p != nil && names[p.Name]:
+			// Another replica has its name, so this one cannot exist.
 			shares[3].n++
 		case p == nil && w.fresh[uid] && gone.at > w.passBegan:
 			n++
 		case p == nil && w.passedBy(uid):
+			// The cache is newer than the end of this pod, and does not show the pod.
 			shares[2].n++
 		case gone.at <= w.began:
+			// The first list of the process was old, and showed a pod that was gone.
 			shares[1].n++
 		default:
+			// Nothing has shown the controller that this one is gone.
 			n++
 		}
 	}
 	return n, shares[1:]
 }
 
-// mayEnd reports whether a call in flight can still delete a pod. If the call contains a
-// resourceVersion, it can delete only that version of the pod.
+// mayEnd reports whether a call in flight can still delete a pod.
 func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
+	// With a resourceVersion, the call can delete only that version of the pod.
 	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
 
-// unseen finds pods that the controller's own calls have shown, but that its watch has not shown
-// since.
+// unseen returns the pods that only the controller's own calls have shown, and no event since.
 func (w *watcher) unseen() map[types.UID]bool {
 	unseen := map[types.UID]bool{}
 	for uid, version := range w.made {
@@ -289,8 +310,7 @@ func (w *watcher) unseen() map[types.UID]bool {
 	return unseen
 }
 
-// passedBy reports whether the cache is newer than the moment when a pod stopped being active. If
-// the watch has no resourceVersion, the cache must be synced and no event may be pending.
+// passedBy reports whether the cache is newer than the moment at which a pod stopped being active.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
@@ -298,15 +318,15 @@ func (w *watcher) passedBy(uid types.UID) bool {
 		at, err := strconv.ParseUint(version, 10, 64)
 		return known && err == nil && at >= gone.version
 	}
-	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // a synced watch has no resourceVersion if its first list was empty
+	// A cache without a version is new if it is synced and nothing is on its way. It has no version if its first list
+	// was empty.
+	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0
 }
 
-// unversioned returns one of the two given rules. Both rules apply if the cache is newer than the
-// moment when a pod stopped being active. If the controller's cache reports a resourceVersion, the
-// first rule applies, because the controller must notice that the pod is gone. If the cache reports
-// no resourceVersion, the second rule applies.
+// unversioned returns the rule for a pod that is gone while the cache is newer than its end.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
+		// The controller can compare the versions, and must notice.
 		return known
 	}
 	return unknown
@@ -314,7 +334,7 @@ func (w *watcher) unversioned(known, unknown Rule) Rule {
 
 func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
 
-// sent judges a deletion that got no answer and may still take effect.
+// sent judges a deletion that had no answer and may still take effect.
 func (w *watcher) sent(call replicastest.Call) {
 	rs := w.owner()
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
@@ -323,6 +343,8 @@ func (w *watcher) sent(call replicastest.Call) {
 	}) {
 		return
 	}
+	// The pod is as good as gone for the controller, so the deletion must be right now, and not only when it takes
+	// effect.
 	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) && !w.checker.isLate(p) {
 		w.notFewer(rs, p, w.deed.mustGo)
 	}
@@ -339,7 +361,8 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	w.deed.did(call, err)
 	w.hurries(rs, call, err)
 	if call.Verb == "status" {
-		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server reuses resourceVersions
+		// A restored server counts its resourceVersions again, so a status that is written may look unchanged.
+		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 {
 			w.fail(Needless, "the status of %s is written, but has not changed", rs.Name)
 		}
 		w.wroteNow = false
@@ -349,6 +372,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	}
 	now := w.checker.truth.now
 	if call.Kind != "ReplicaSet" && apierrors.IsNotFound(err) {
+		// The pod that the controller made under this name is gone, and so is the one that the cache shows.
 		w.absent[w.named[call.Name]] = now
 		if p, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); shown {
 			w.absent[p.UID] = now
@@ -367,6 +391,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	case call.Verb == "delete" && !call.DryRun:
 		w.deleteSent(call, err)
 	case call.Verb == "list" && err != nil:
+		// The controller has tried, and may wait as long for the next list as after this one.
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
@@ -388,12 +413,13 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.read[rs.UID] = now
 		live, gone := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
 		if err == nil && gone == nil && live.DeletionTimestamp == nil && call.Verb == "get" {
+			// An adoption needs a read of its own. The answer to a status write is none.
 			w.looked = live.UID
 		}
 	}
 }
 
-// opened records whether a creation produced a pod, was refused, or has an unknown result.
+// opened records what became of a creation.
 func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	now, p := w.checker.cluster.Clock.Now(), w.podNamed(call.Name)
 	isFinal := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
@@ -403,13 +429,14 @@ func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 		w.open[call.Name] = sight{owner: rs.UID, at: now}
 	case err != nil || p == nil:
 	case w.strays[p.UID] && !isOthers(p, rs.UID):
+		// The answer has shown the controller what a webhook made of its pod, so it has to delete the pod.
 		w.messes[p.UID] = rs.UID
 	default:
 		w.born[p.UID] = sight{owner: rs.UID, at: now}
 	}
 }
 
-// podNamed returns the pod with this name, or nil if there is none.
+// podNamed returns the pod with this name, or nil.
 func (w *watcher) podNamed(name string) *corev1.Pod {
 	for _, p := range w.checker.truth.pods {
 		if p.Name == name {
@@ -419,13 +446,13 @@ func (w *watcher) podNamed(name string) *corev1.Pod {
 	return nil
 }
 
-// found is called when a call has found a pod. If the pod's creation took effect late, the
-// controller knows of the pod from now on.
+// found is called when a call has found a pod.
 func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
 		if p.Name != name {
 			continue
 		}
+		// The creation may have taken effect late, but from now on the controller knows of the pod.
 		delete(w.landed, uid)
 		w.told[uid], w.podRead[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version(), w.checker.truth.now
 		if isActive(p) && controllerOf(p) == rs.UID {
@@ -446,8 +473,7 @@ func (k *Checker) Doubts() (n int) {
 	return n
 }
 
-// deleteSent records whether a deletion succeeded. If the deletion failed and may still take effect,
-// deleteSent also judges the deletion.
+// deleteSent records a deletion, and judges one without an answer.
 func (w *watcher) deleteSent(call replicastest.Call, err error) {
 	delete(w.doubted, call.Name)
 	if err == nil {

@@ -15,11 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ranked checks that a pass deletes the pods that come first in the deletion order. Package
-// slowrank computes the order of all owned pods in the simplest way. If an earlier deletion of a
-// victim got no answer, the victim may have any position in the order. Pods whose deletion met a
-// Conflict may be skipped. If all victims were already chosen earlier in the same pass, their order
-// is not checked again.
+// ranked checks that a pass deletes the pods that come first in the deletion order, which slowrank computes in the
+// simplest way.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
 	if len(pass.Scale.Delete) == 0 {
@@ -33,6 +30,8 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 			w.fail(Ruled, "%s deletes %s, which must stay", pass.Owner.Name, v.Object.Name)
 		}
 	}
+	// A pass that plans again after its live list still deletes what it had chosen before, although the order is
+	// another now.
 	isNew := func(v replicas.Deletion[*corev1.Pod]) bool { return !w.chosen[v.Object.UID] }
 	if w.checker.ruled || w.checker.ReadyWithin > 0 || !slices.ContainsFunc(pass.Scale.Delete, isNew) {
 		return
@@ -40,11 +39,14 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
 	order := slowrank.Sort(slowrank.Ranked(owned, siblings(owned, related)), w.inside.Now())
 	order = slices.DeleteFunc(order, func(p slowrank.Pod) bool {
+		// A Conflict holds a pod back, so others may go before it.
 		return w.conflicts[p.Name].passes > 0 && !slices.ContainsFunc(pass.Scale.Delete, func(v replicas.Deletion[*corev1.Pod]) bool { return v.Object.UID == p.UID })
 	})
 	for _, v := range pass.Scale.Delete {
 		w.chosen[v.Object.UID] = true
 		if isDoubted(v.Object) {
+			// Its deletion had no answer and may still take effect. If a pod went that has become cheaper since, both
+			// would end.
 			order = slices.DeleteFunc(order, func(p slowrank.Pod) bool { return p.UID == v.Object.UID })
 			continue
 		}
@@ -55,8 +57,8 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	}
 }
 
-// showsRelated reports whether the view shows pods that count for co-location. The pods of the owner
-// count if the owner itself has a controller.
+// showsRelated reports whether the view shows pods that count for co-location. The owner's own count if it has a
+// controller.
 func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool {
 	return metav1.GetControllerOf(rs) != nil && slices.ContainsFunc(owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
@@ -64,8 +66,7 @@ func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool 
 	})
 }
 
-// siblings merges the owned and the related pods, without duplicates. All of these pods count for
-// co-location. The result is nil if there are no related pods.
+// siblings merges the owned and the related pods, without duplicates, or returns nil if there are no related pods.
 func siblings(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil

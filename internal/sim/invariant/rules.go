@@ -12,11 +12,10 @@ import (
 // A Rule is the name of an invariant.
 type Rule string
 
-// The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. A controller may have an excuse for a wrong number of replicas. For example, a
-// creation may have got no answer, so that the controller does not know whether the pod exists. The
-// rules More and Fewer accept every excuse. Each of the other rules in this list does not accept
-// one particular excuse. For example, MoreUnanswered does not accept that a creation got no answer.
+// The rules about the number of replicas. A pass may use any spec that the owner has had since the pass began. A
+// controller may have an excuse for a wrong number, such as a creation without an answer, so that it does not know
+// whether the pod exists. More and Fewer accept every excuse. Each of the others does not accept one: MoreUnanswered,
+// for example, not that of the creation without an answer.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
 	MoreUnanswered Rule = "more-unanswered"  // like More, but also counts the controller's creations that got no answer
@@ -82,8 +81,8 @@ type Known struct {
 	Ends string // what would end the violations
 }
 
-// KnownToFail lists the rules that the controller is known to break. Violations of these rules are
-// counted, but they are not errors. A test checks that the controller still breaks each of the rules.
+// KnownToFail lists the rules that the controller is known to break. Their violations are counted, but are no errors. A
+// test checks that the controller still breaks each of them.
 func KnownToFail() []Known {
 	return []Known{
 		{HastyLists, "after three failed lists, the next list follows within a second", "a delay of all other lists after a failed list"},
@@ -110,8 +109,7 @@ func RuleOf(err error) Rule {
 	return v.rule
 }
 
-// fail counts the violations of rules in KnownToFail. For all other rules, fail stores the first
-// violation as the Checker's error.
+// fail counts a violation of a rule in KnownToFail, and keeps the first one of another rule as the Checker's error.
 func (k *Checker) fail(r Rule, format string, args ...any) {
 	switch {
 	case isKnown(r):

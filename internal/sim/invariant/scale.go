@@ -16,14 +16,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// scaling checks that a pass does not both create and delete pods, that it stays within
-// BurstReplicas, and that it deletes pods in the right order.
+// scaling judges the plan of a pass.
 func (w *watcher) scaling(owned []*corev1.Pod) {
 	pass := w.inside.Passing
 	burst := w.checker.BurstReplicas
 	if burst == 0 {
 		burst = replicas.DefaultBurstReplicas
 	}
+	// create == 0 || delete == 0, and max(create, delete) <= burst.
 	if create, remove := pass.Scale.Create, len(pass.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
 		w.fail(Plan, "%s creates %d and deletes %d pods in one pass, with a burst of %d", pass.Owner.Name, create, remove, burst)
 	}
@@ -38,9 +38,10 @@ func (w *watcher) scaling(owned []*corev1.Pod) {
 	w.ranked(owned)
 }
 
-// listen wraps the event handlers of a controller. The watcher then sees pod events before the
-// controller does, and owner events after the controller.
+// listen wraps the event handlers of a controller.
 func (w *watcher) listen() {
+	// The watcher sees pod events before the controller does, so the controller knows nothing that the watcher does
+	// not. It sees owner events after the controller, which must then have forgotten an owner that is gone.
 	pods := w.controller.View.ChildWatch
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
 	sets := w.controller.View.OwnerWatch
@@ -69,10 +70,9 @@ func (w *watcher) listen() {
 	}
 }
 
-// started verifies that a pass expects only the effects of calls that were sent. If the pass
-// expected the effect of a call that was not sent, the next pass would wait for an event that never
-// arrives.
+// started checks that a pass expects only the effects of calls that were sent.
 func (w *watcher) started(pass podPass) {
+	// The event of a call that was not sent never arrives, so the next pass would wait in vain.
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
 		if uid := v.Object.UID; slices.Contains(deletions, uid) && w.checker.isLive(uid) {
@@ -86,20 +86,20 @@ func (w *watcher) started(pass podPass) {
 	}
 }
 
-// turns is called before an event changes a pod in the cache. It saves the state that the pod had
-// when the current pass began.
+// turns keeps the state of a pod as the current pass began with it, before an event changes it.
 func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
 	}
 	if p, ok := old.(*corev1.Pod); ok && w.inside.Passing != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
 		p = p.DeepCopy()
-		p.DeletionTimestamp = nil // the last state of a deleted pod has a deletionTimestamp
+		// The last state of a deleted pod has a deletionTimestamp, but the pass saw an active pod.
+		p.DeletionTimestamp = nil
 		w.turned[p.UID] = p
 	}
 }
 
-// shown is called when an event delivers a pod, or the last state of a deleted pod.
+// shown is called when an event delivers a pod, or the last state of a deleted one.
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)
@@ -134,7 +134,7 @@ func isActive(p *corev1.Pod) bool {
 
 func isReady(p *corev1.Pod) bool { return readySince(p) != nil }
 
-// readySince returns the time at which a pod became ready, or nil if it is not ready.
+// readySince returns the time at which a pod became ready, or nil.
 func readySince(p *corev1.Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

@@ -21,15 +21,16 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Settled returns an error if the namespace is not in its final state. In this state, each
-// ReplicaSet has exactly the pods that it wants, and its status is correct. All necessary adoptions
-// and releases have happened, and no controller waits for anything.
+// Settled returns an error if the namespace is not in its final state. In this state, each ReplicaSet has exactly the
+// pods that it wants, and its status is correct. All necessary adoptions and releases have happened, and no controller
+// waits for anything.
 func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
 	}
 	for _, w := range k.watchers {
-		w.intact() // checked first, because a changed cache also breaks other rules
+		// A changed cache also breaks other rules, so it is looked for first.
+		w.intact()
 	}
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
@@ -46,7 +47,7 @@ func (k *Checker) Settled(namespace string) error {
 	return k.err
 }
 
-// unsettled returns the rule that is broken if an owner has not reached its final state.
+// unsettled returns the rule that an owner breaks which has not reached its final state.
 func (k *Checker) unsettled() Rule {
 	for _, w := range k.watchers {
 		if w.asleep() == AsleepUnversioned {
@@ -56,12 +57,11 @@ func (k *Checker) unsettled() Rule {
 	return Unsettled
 }
 
-// swept checks that the controller has deleted all strays of the owners in the namespace. A stray
-// is a pod that does not belong to its owner, because a webhook changed the pod when the controller
-// created it.
+// swept checks that the controller has deleted all strays of the owners in the namespace.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
-		return // a restored pod did not exist for a while, so the controller might not know of it
+		// A restored pod did not exist for a while, so the controller might not know of it.
+		return
 	}
 	for _, rs := range w.checker.cluster.Owners(namespace) {
 		for uid, owner := range w.messes {
@@ -76,13 +76,12 @@ func (w *watcher) swept(namespace string) {
 	}
 }
 
-// isOthers reports whether a pod has a controller reference to another owner.
+// isOthers reports whether a pod belongs to another owner.
 func isOthers(p *corev1.Pod, owner types.UID) bool {
 	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
-// settled returns an error if an owner is not in its final state. The second argument must contain
-// all pods in the owner's namespace.
+// settled returns an error if an owner is not in its final state. The pods must be all those of the owner's namespace.
 func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
@@ -105,6 +104,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 		}
 	}
 	if n := int(*rs.Spec.Replicas - want.Replicas); n != 0 && !k.stay(rs, pods) {
+		// replicas == wanted, unless all that are too many must stay.
 		return fmt.Errorf("%d pods, wanted %d", want.Replicas, *rs.Spec.Replicas)
 	}
 	if !apiequality.Semantic.DeepEqual(want, rs.Status) {
@@ -113,7 +113,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 	return nil
 }
 
-// stay reports whether an owner has too many replicas, but none of the replicas may be deleted.
+// stay reports whether an owner has too many replicas, which all must stay.
 func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	left, others := 0, 0
 	for _, p := range replicasOf(rs, slices.Values(pods)) {
@@ -158,8 +158,7 @@ func text(s appsv1.ReplicaSetStatus) string {
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
 }
 
-// idle returns an error if the caches do not show the current state, or if the controller still
-// waits for events.
+// idle returns an error if the caches do not show the current state, or if the controller still waits for events.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
 	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {
@@ -176,7 +175,6 @@ func (w *watcher) idle(namespace string) error {
 	return nil
 }
 
-// ledgers returns the ledgers of the controller's owners.
 func (w *watcher) ledgers() inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]] {
 	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
 }

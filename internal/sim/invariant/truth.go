@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An instant is a point in time, given as the number of changes in the cluster so far. Unlike
-// resourceVersions, instants never go back when a backup is restored.
+// An instant is a point in time: the number of changes in the cluster so far. Unlike a resourceVersion, it never goes
+// back when a backup is restored.
 type instant uint64
 
 // A truth is the recorded history of the server's objects.
@@ -34,18 +34,14 @@ type truth struct {
 	specs map[types.NamespacedName][]spec
 }
 
-// A moment is the time of the last relevant change of a pod. A change is relevant if it affects the
-// controller reference, the labels, or whether the pod is active. If a view of the pod is at least
-// as new as this change, the view shows the current controller reference and labels, and shows
-// correctly whether the pod is active.
+// A moment is the time of the last relevant change of a pod: of its controller, its labels, or whether it is active. A
+// view of the pod that is at least as new shows all three correctly.
 type moment struct {
 	version uint64
 	at      instant
 }
 
-// A spec records which owner had a certain name. The spec applies from the instant in the field
-// from, until the next spec for the same name begins. If no owner had the name, the field owner is
-// nil.
+// A spec is the owner that a name belonged to, or nil, from an instant until the next spec of the name.
 type spec struct {
 	from  instant
 	owner *appsv1.ReplicaSet
@@ -55,7 +51,7 @@ func newTruth() truth {
 	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]moment{}, specs: map[types.NamespacedName][]spec{}}
 }
 
-// clone returns a copy of a truth, for a clone of the cluster.
+// clone copies a truth for a clone of the cluster.
 func (t truth) clone() truth {
 	clone := truth{t.now, t.epoch, t.was, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
 	for key, specs := range t.specs {
@@ -64,8 +60,7 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod adds a change of a pod to the history. The third argument is the cluster's latest
-// resourceVersion after the change.
+// pod adds a change of a pod to the history. The version is the cluster's latest resourceVersion.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
 	if t.was = (moment{}); before != nil {
@@ -74,6 +69,7 @@ func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	if before != nil && (after == nil || after.UID != before.UID) {
 		t.ended[before.UID] = moment{version, t.now}
 		if !isActive(before) {
+			// It ended as a replica before it was removed: it was terminating, or had failed.
 			t.ended[before.UID] = t.since[before.UID]
 		}
 		delete(t.since, before.UID)
@@ -105,8 +101,8 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// any reports whether f accepts at least one spec that the owner has had since the given instant.
-// It skips times at which the owner did not exist or was being deleted.
+// any reports whether f accepts a spec that the owner has had since an instant. It skips times at which the owner did
+// not exist or was being deleted.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
 	for _, spec := range slices.Backward(specs) {
@@ -114,15 +110,15 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 			return true
 		}
 		if spec.from <= since {
+			// This spec held at the instant, and earlier ones did not.
 			return false
 		}
 	}
 	return false
 }
 
-// gone finds the moment at which a pod stopped being active. If the pod still exists, the result is
-// the moment of its last relevant change. If the Checker has no record of the pod, for example
-// after a restore, the second result is false.
+// gone returns the moment at which a pod stopped being active, or for one that exists that of its last relevant change.
+// A pod from before a restore may be unknown.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -131,9 +127,7 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored begins a new history with the current state of the server. Of the old history, only the
-// specs remain. The restored owners are added as new specs. All reads from before the restore are
-// older than these new specs.
+// restored begins a new history with the state of the server.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -141,6 +135,7 @@ func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	for _, p := range pods {
 		t.pods[p.UID], t.since[p.UID] = p, moment{versionOf(p), now}
 	}
+	// The restored owners are new specs, so that all reads from before the restore are older than they are.
 	for key := range specs {
 		specs[key] = append(specs[key], spec{from: now})
 	}
@@ -160,8 +155,7 @@ func versionOf(o metav1.Object) uint64 {
 	return v
 }
 
-// replicasOf returns the given pods that are active, belong to the owner and match its selector,
-// keyed by UID.
+// replicasOf returns the pods that are active, belong to the owner and match its selector, by UID.
 func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	sel, err := selector.ForReplicaSet(rs)
@@ -173,13 +167,13 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 	return found
 }
 
-// isAdoptable reports whether a pod has no controller and matches the selector of an owner.
+// isAdoptable reports whether a pod has no controller and matches the owner's selector.
 func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	sel, err := selector.ForReplicaSet(rs)
 	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
 }
 
-// A record holds the actions of one controller and the effects that this controller has seen.
+// A record holds what one controller has done, and what it has seen of that.
 type record struct {
 	began   instant                 // when the process began
 	pass    int                     // number of passes so far
@@ -203,7 +197,7 @@ type record struct {
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
 
-// A liveList holds the time, the resourceVersion, the pass and the selector of a live list.
+// A liveList is the last live list of an owner.
 type liveList struct {
 	at       instant
 	version  uint64
@@ -211,11 +205,10 @@ type liveList struct {
 	selector string
 }
 
-// hides reports whether a live list can make the controller regard a restored pod as deleted. This
-// is possible if the list was made before the last restore, and if the list's resourceVersion is at
-// least as high as that of the pod's last relevant change. If the list lacked the pod, a controller
-// that does not notice the restore regards the pod as deleted.
+// hides reports whether a live list can make the controller take a restored pod for deleted.
 func (l liveList) hides(t *truth, uid types.UID) bool {
+	// The list is from before the restore and lacked the pod, but its version is not lower than that of the pod's last
+	// change. If nothing reveals the restore, the list looks newer.
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }
 
@@ -234,23 +227,24 @@ func (r record) clone() record {
 	}
 }
 
-// did stores a change that was made by one of the controller's calls. The change is late if the
-// controller was no longer waiting for the answer. The controller cannot know of a late deletion.
+// did records a change that was made by one of the controller's calls.
 func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
 		r.named[after.Name] = after.UID
 		r.landed[after.UID] = late
-		delete(r.messes, after.UID) // an adopted pod is no longer a stray
+		// An adopted pod is no longer a stray.
+		delete(r.messes, after.UID)
 	case call.Verb == "delete" && !late:
 		r.deleted[before.UID] = true
 	case call.Verb == "delete":
+		// The controller was no longer waiting for the answer, so it cannot know.
 		r.lost[before.UID] = true
 	}
 }
 
-// arrives is called when a watch has delivered a pod to the controller.
+// arrives is called when a watch has delivered a pod.
 func (r record) arrives(p *corev1.Pod) {
 	delete(r.told, p.UID)
 	delete(r.open, p.Name)

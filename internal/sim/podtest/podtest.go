@@ -27,8 +27,8 @@ var Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 // An Option changes one pod.
 type Option func(*corev1.Pod)
 
-// Pod returns a running pod on the node "node-1". The pod was created and became ready one hour before Now.
-// The options are then applied in order. The pod's UID is "uid-" followed by its name.
+// Pod returns a running pod on the node "node-1", which was created and became ready one hour before Now. Its UID is
+// "uid-" followed by its name. The options are applied in order.
 func Pod(name string, options ...Option) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,7 +54,7 @@ func Pod(name string, options ...Option) *corev1.Pod {
 	return pod
 }
 
-// On sets the pod's node. If node is "", the pod is not assigned to a node.
+// On sets the pod's node. "" means that the pod has none.
 func On(node string) Option { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 
 // Phase sets the pod's phase.
@@ -87,8 +87,7 @@ func Deleting(p *corev1.Pod) {
 // NotReady sets the pod's Ready condition to False, with Now as its transition time.
 func NotReady(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, Now) }
 
-// ReadySince sets the pod's Ready condition to True, with the given transition time. If the given time is
-// zero, the condition has no transition time.
+// ReadySince sets the pod's Ready condition to True, with the given transition time, which a zero time leaves out.
 func ReadySince(at time.Time) Option {
 	return func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, at) }
 }
@@ -120,10 +119,9 @@ func setReady(p *corev1.Pod, value corev1.ConditionStatus, at time.Time) {
 		corev1.PodCondition{Type: corev1.PodReady, Status: value, LastTransitionTime: metav1.NewTime(at)})
 }
 
-// Fleet returns n pods spread over the given number of nodes. Each pod has five conditions, two labels and
-// one container. As in a real cluster, many pods are equal in most criteria of the deletion order. Some pods
-// are pending, unassigned or not ready, some were restarted, and some have a deletion cost. Calls with the
-// same arguments return the same pods.
+// Fleet returns n pods spread over the given number of nodes, each with five conditions, two labels and one container.
+// As in a real cluster, many are equal in most criteria of the deletion order, but some are pending, unassigned or not
+// ready, some were restarted, and some have a deletion cost. Calls with the same arguments return the same pods.
 func Fleet(n, nodes int, seed uint64) []*corev1.Pod {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	pods := make([]*corev1.Pod, n)

@@ -54,8 +54,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// The constant over is a result of the function step.compare. If step.compare returns this constant, the
-// function Compare treats the two pods as equal, and skips the remaining steps.
+// over is a result of step.compare: the two pods are equal, and the remaining steps are skipped.
 const over = math.MaxInt
 
 type step struct {
@@ -99,7 +98,7 @@ func phase(p Pod) int {
 	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
 }
 
-// readySince returns the time at which the pod became ready, or nil if the pod is not ready.
+// readySince returns the time at which the pod became ready, or nil.
 func readySince(p Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type != corev1.PodReady {
@@ -116,6 +115,7 @@ func readySince(p Pod) *time.Time {
 func (r Rules) cost(p Pod) int32 {
 	value := p.Annotations[corev1.PodDeletionCost]
 	if !r.SignedZero && strings.HasPrefix(value, "-0") {
+		// Kubernetes looks only at the first character for a leading zero, so -008 is -8, but 008 is invalid.
 		value = "-" + cmp.Or(strings.TrimLeft(value[1:], "0"), "0")
 	}
 	return ParseCost(value)
@@ -165,18 +165,20 @@ func (r Rules) times(p, q Pod, t, u, now time.Time) int {
 	}
 	c := cmp.Compare(r.power(now.Sub(t)), r.power(now.Sub(u)))
 	if c == 0 && !r.BucketTie {
+		// Kubernetes ends here, so restarts and creation times do not count for ages of one power. If two of three such
+		// pods are ready since the same moment, the order can be a circle.
 		return cmp.Or(cmp.Compare(p.UID, q.UID), over)
 	}
 	return c
 }
 
-// power returns the base-2 logarithm of an age in nanoseconds, rounded down. If the age is 0 or negative,
-// power returns -1.
+// power returns the base-2 logarithm of an age in nanoseconds, rounded down, or -1 for an age that is not positive.
 func (r Rules) power(age time.Duration) (halvings int) {
 	if age <= 0 {
 		return -1
 	}
 	if !r.WholeLog {
+		// As a float64, an age of more than 6.5 days that is a few nanoseconds below a power of two is that power.
 		return int(math.Log2(float64(age)))
 	}
 	for ; age > 1; age /= 2 {
@@ -185,8 +187,8 @@ func (r Rules) power(age time.Duration) (halvings int) {
 	return halvings
 }
 
-// Ranked returns the pods with their ranks, without nil pods. The rank of a pod is the number of active
-// related pods on the same node.
+// Ranked returns the pods with their ranks, without nil pods. The rank of a pod is the number of active related pods on
+// the same node.
 func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	for _, p := range pods {
 		if p == nil {
