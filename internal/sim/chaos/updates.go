@@ -32,8 +32,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// The maximum numbers of patches of one worker in one hour, and while the pool wants the same number, of those that ask it to
-// leave, and of those that ask it or take this back before another client touches the mark.
+// These are the maximum numbers of patches of one worker in one hour, of those that ask it to leave while the pool
+// wants the same number, and of those that ask it or take this back before another client touches the mark.
 const mostPatches, mostMarks, mostTurns = 100, 20, 4
 
 // A Plant is a defect of the controller that changes the workers of a pool in place, or asks them to leave.
@@ -65,8 +65,8 @@ func RunPlanted(seed uint64, story Story, plant Plant) Report {
 }
 
 // An updates is the part of a pool whose workers are changed in place: the controller of the workers, which restarts a
-// changed worker and drains one that is asked to leave, all others who change workers and the pool, and the judge of the
-// changes and marks.
+// changed worker and drains one that is asked to leave, all others who change workers and the pool, and the judge of
+// the changes and marks.
 type updates struct {
 	*pools
 	kind   controller.Kind[*pool, *worker]
@@ -119,8 +119,8 @@ type patchesIn struct {
 	hour time.Time
 }
 
-// A tally knows the workers of one sort in each place, and those that others than the current process have made another
-// sort or have moved.
+// A tally knows the workers of one sort in each place, and those that others than the current process have moved or
+// made another sort.
 type tally struct {
 	has  func(*worker) bool
 	not  bool // the tally is of all others
@@ -145,8 +145,7 @@ type loss struct {
 	version uint64
 }
 
-// A sending is a call without an answer. It may still land, and the process may send it again: the worker already counts
-// as unavailable.
+// A sending is a call without an answer. It may still land, and the process may send it again.
 type sending struct {
 	ups, stay time.Time // see blind
 	version   uint64    // of the worker that the process saw
@@ -169,7 +168,7 @@ func newUpdates(p *pools, clock *replicastest.Clock, seed uint64) *updates {
 // The shape decides the limit of a pool. The limit "" is none.
 func limits() []string { return []string{"1", "1", "2", "25%", ""} }
 
-// least returns the least number of available workers of a group that wants so many.
+// least returns how many workers of a group must be available when so many are wanted.
 func (u *updates) least(wanted int32) int {
 	limit := intstr.Parse(u.shape.limit)
 	if limit.Type == intstr.String {
@@ -181,8 +180,7 @@ func (u *updates) least(wanted int32) int {
 // generation is the key of the annotation with the generation of the pool from which a worker was made.
 const generation = "generation"
 
-// of returns a Kind whose workers are changed in place. A worker says from which generation of the pool it was made, so
-// a pool that goes back to an older content has a higher number than before.
+// of returns a Kind whose workers are changed in place.
 func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool, *worker] {
 	plain := kind.Spec
 	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
@@ -190,6 +188,8 @@ func (u *updates) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool
 		stamp := func(w *worker) *worker {
 			w.Spec.Content = p.Spec.Content
 			metav1.SetMetaDataLabel(&w.ObjectMeta, note, p.Spec.Note)
+			// A pool that goes back to an older content has a higher generation than before, so the judge knows new
+			// from old.
 			metav1.SetMetaDataAnnotation(&w.ObjectMeta, generation, strconv.FormatInt(p.Generation, 10))
 			return w
 		}
@@ -268,14 +268,16 @@ func (u *updates) divides(s *replicas.Spec[*worker], p *pool) {
 	}
 }
 
-// retires lets the pool ask its workers to leave. The mark names the request: the version of the worker that was asked.
+// retires lets the pool ask its workers to leave.
 func (u *updates) retires(s *replicas.Spec[*worker]) {
 	plant, discards := u.shape.plant, s.Rules.Discard
 	s.Retire = func(w *worker, leaves bool) (c replicas.Change[*worker]) {
 		if leaves && u.shape.sheds && !isReady(w) || !leaves && (hasDrained(w) || plant == NoRecall) {
+			// A worker that is not ready has nothing to drain, and one that has drained is not taken back.
 			return c
 		}
 		if c.To = w.DeepCopy(); leaves {
+			// The mark names its request, so a worker that has drained for an earlier one is not taken for drained.
 			u.ask(c.To, w.ResourceVersion)
 		} else {
 			u.ask(c.To, "")
@@ -311,7 +313,7 @@ func (u *updates) ask(w *worker, asked string) {
 	}
 }
 
-// requestOf returns the request that the mark of a worker names, or "" if there is no mark.
+// requestOf returns the request that the mark of a worker names, or "".
 func requestOf(w *worker) string { return cmp.Or(w.Spec.Leave, w.Annotations[request]) }
 
 // hasDrained reports whether a worker has drained for the request that its mark names.
@@ -322,13 +324,13 @@ func (u *updates) mustGo(w *worker) bool { return u.shape.goes && w.Labels["go"]
 // goesAnyway reports whether a worker must go, or may have to because its change was refused as Invalid.
 func (u *updates) goesAnyway(w *worker) bool { return u.mustGo(w) || u.invalid[w.UID] }
 
-// drains lets the controller of the workers drain a worker, unless its mark is taken back before. Depending on the shape,
-// it also deletes the worker.
+// drains lets the controller of the workers drain a worker, and delete it if the shape says so.
 func (u *updates) drains(w *worker) {
 	asked := requestOf(w)
 	down := u.upTo(1 + u.drain)
 	u.later(down, func() {
 		_, _ = u.EditChild(context.Background(), namespace, w.Name, func(is *worker) {
+			// The mark may have been taken back, or name another request.
 			if is.UID == w.UID && requestOf(is) == asked {
 				is.Status.Drained = asked
 			}
@@ -370,8 +372,9 @@ func (u *updates) watch(c *replicastest.Controller[*pool, *worker]) {
 	}
 }
 
-// begin is called when a process has taken the place of the last one, which has ended.
+// begin is called when a process has taken the place of one that has ended.
 func (u *updates) begin() {
+	// What the last process knew has gone with it.
 	u.own, u.sent, u.unsure, u.listed = map[types.UID]uint64{}, map[string]sending{}, map[string]bool{}, time.Time{}
 	u.watch(u.controller)
 }
@@ -395,7 +398,7 @@ func (u *updates) patchAll(ctx context.Context, c *replicastest.Controller[*pool
 	}
 }
 
-// An admission is what stands between the client and the server: a webhook that undoes changes, and planted defects.
+// An admission stands between the client and the server: a webhook that undoes changes, and planted defects.
 type admission struct {
 	controller.Client[*pool, *worker]
 	*updates
@@ -408,6 +411,7 @@ var errQuota = apierrors.NewForbidden(schema.GroupResource{Resource: "workers"},
 func (a admission) Create(ctx context.Context, w *worker) (*worker, error) {
 	switch {
 	case a.refused != "" && a.refused == a.group(w):
+		// A creation that times out here makes no worker, but the process cannot know that.
 		a.seen["creations refused for one group"]++
 		a.failed, a.unsure[w.Name] = a.refusal, apierrors.IsTimeout(a.refusal) || a.unsure[w.Name]
 		return nil, a.refusal
@@ -426,7 +430,8 @@ func (a admission) Create(ctx context.Context, w *worker) (*worker, error) {
 func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, opts metav1.PatchOptions) (*worker, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(patch.Data, &fields); err != nil || bytes.Contains(patch.Data, []byte("ownerReferences")) {
-		return a.Client.Patch(ctx, w, patch, opts) // an adoption
+		// It is an adoption.
+		return a.Client.Patch(ctx, w, patch, opts)
 	}
 	meta, _ := fields["metadata"].(map[string]any)
 	if a.undo == 1 {
@@ -441,6 +446,7 @@ func (a admission) Patch(ctx context.Context, w *worker, patch selector.Patch, o
 	patched, err := a.Client.Patch(ctx, w, patch, opts)
 	a.count(w, err)
 	if apierrors.IsInvalid(err) && a.shape.replaces {
+		// Change.OrReplace: such a worker must go.
 		a.invalid[w.UID] = true
 	}
 	return patched, err
@@ -452,7 +458,8 @@ func (u *updates) count(w *worker, err error) {
 		u.seen[fmt.Sprintf("changes answered with %q", cmp.Or(string(apierrors.ReasonForError(err)), "no status"))]++
 	}
 	if u.shape.marks && err != nil && !apierrors.IsConflict(err) {
-		return // like a deletion, a mark that is refused or has no answer is sent again by each pass
+		// Like a deletion, a mark that is refused or has no answer is sent again by each pass.
+		return
 	}
 	hour := patchesIn{w.UID, u.clock.Now().Truncate(time.Hour)}
 	if u.patches[hour]++; u.patches[hour] > mostPatches {
@@ -503,8 +510,7 @@ func (u *updates) upTo(most time.Duration) time.Duration {
 	return time.Duration(u.random.Int64N(int64(most)))
 }
 
-// restarts lets the controller of the workers restart a worker, up to half a minute after its spec changed. The worker
-// is ready up to half a minute after that. Until the restart, its status is that of its old spec.
+// restarts lets the controller of the workers restart a worker whose spec has changed.
 func (u *updates) restarts(w *worker) {
 	edit := func(do func(*worker)) func() {
 		return func() {
@@ -515,6 +521,8 @@ func (u *updates) restarts(w *worker) {
 			})
 		}
 	}
+	// For up to half a minute, the status is still that of the old spec. A rule that looks only at Ready takes the
+	// worker for changed and available, and the next one goes.
 	down := u.upTo(30 * time.Second)
 	u.later(down, edit(func(w *worker) { w.Status.Ready, w.Status.Observed = false, w.Generation }))
 	u.later(down+u.upTo(30*time.Second), edit(func(w *worker) { w.Status.Ready = w.Status.Observed == w.Generation }))
@@ -525,21 +533,22 @@ func isOwned(w *worker) bool {
 	return w != nil && metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && !hasEnded(w)
 }
 
-// stays reports whether a worker is an active worker of the pool that is not leaving.
+// stays reports whether an active worker of the pool is neither leaving nor being deleted.
 func stays(w *worker) bool { return isOwned(w) && w.DeletionTimestamp == nil && requestOf(w) == "" }
 
-// isUp reports whether a worker is an available worker of the pool.
+// isUp reports whether a worker of the pool is available.
 func isUp(w *worker) bool { return stays(w) && isReady(w) }
 
-// holds reports whether a worker holds a place, so that no other may be created there: it stays, can be taken back, or
-// counts until it is gone.
+// holds reports whether a worker holds a place, so that no other may be created there.
 func (u *updates) holds(w *worker) bool {
 	switch {
 	case !isOwned(w):
 		return false
 	case u.shape.keeps:
+		// It counts until it is gone, or until it has drained and the pool may delete it.
 		return u.shape.ends || !hasDrained(w)
 	}
+	// A worker that has not drained can be taken back, and must be before another is created.
 	return stays(w) || w.DeletionTimestamp == nil && !hasDrained(w) && !u.goesAnyway(w)
 }
 
@@ -557,7 +566,7 @@ func generationOf(w *worker) int {
 	return n
 }
 
-// landed judges each change of a worker on the server. No change brings a worker back to an older generation of the pool.
+// landed judges each change of a worker on the server.
 func (u *updates) landed(was, is *worker) error {
 	call, late, own := inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).Calling()
 	if was != nil && is != nil && is.Generation != was.Generation {
@@ -567,22 +576,26 @@ func (u *updates) landed(was, is *worker) error {
 		u.drains(is)
 	}
 	if stays(is) && was != nil && requestOf(was) != "" && !own {
-		u.orphans[u.group(is)]++ // another may stand in its place
+		// Another client has taken the mark off. The pool may already have another worker in the place of this one.
+		u.orphans[u.group(is)]++
 	}
 	u.note(u.ups, was, is, own)
 	u.note(u.stay, was, is, own)
 	u.note(u.keep, was, is, own)
+	// A process that no longer waits for the answer cannot know that its own call has landed.
 	u.note(u.lacks, was, is, own && !late)
 	u.note(u.leave, was, is, own && !late)
 	if own && !late {
 		u.own[cmp.Or(is, was).UID] = versionOf(is)
 	}
+	// A name that is sent again makes no second worker, so the line of creations does not hold for it.
 	if was == nil && own && !late && u.second == nil && !u.unsure[is.Name] {
 		return u.fits(u.lacks, is, "created, and %d stay or could be taken back")
 	}
 	if was != nil && is != nil && (requestOf(is) != requestOf(was) || u.group(is) != u.group(was)) && !own {
 		u.turns[patchesIn{is.UID, u.clock.Now().Truncate(time.Hour)}] = 0
 	}
+	// What follows judges only what a process does.
 	if !slices.ContainsFunc(u.clients, func(c *inside.Client[replicastest.Call]) bool { _, _, ok := c.Calling(); return ok }) {
 		return nil
 	}
@@ -590,6 +603,8 @@ func (u *updates) landed(was, is *worker) error {
 		return err
 	}
 	if is != nil && generationOf(is) < generationOf(was) {
+		// generation(is) >= generation(was), however late the patch arrives: it carries the version that it was made
+		// from.
 		return fmt.Errorf("chaos: worker %s of generation %d is changed back to generation %d", is.Name, generationOf(was), generationOf(is))
 	}
 	if is != nil && generationOf(is) > generationOf(was) {
@@ -609,24 +624,29 @@ func (u *updates) landed(was, is *worker) error {
 	if !own || u.second != nil {
 		return nil
 	}
+	// A recall that is sent again was judged when it was first sent.
 	if _, again := u.sent[keyOf(call)]; is != nil && requestOf(was) != "" && requestOf(is) == "" && !late && !again {
 		return u.fits(u.leave, is, "taken back, and %d stay")
 	}
 	return u.taken(call, late, was, is)
 }
 
-// divided judges what a process does to a worker of a group: its name tells the group of a new one, one of no group is not
-// touched, and none is adopted into a group that the pool does not list.
+// divided judges what a process does to a worker of a group.
 func (u *updates) divided(was, is *worker, own bool) error {
 	switch {
 	case !u.shape.groups:
 	case was == nil:
+		// The name tells the group of a new worker. If a creation without an answer is sent again for a group whose
+		// name begins alike, the other group lacks it.
 		if name := replicas.SlotIn(is.Name); !u.hasSlots(u.group(is)) && name != base(u.group(is)) {
 			return fmt.Errorf("chaos: worker %s is created in group %q", is.Name, u.group(is))
 		}
 	case metav1.GetControllerOf(was) != nil && u.group(was) == "":
+		// A user has moved it out of all groups.
 		return fmt.Errorf("chaos: worker %s of no group is touched", was.Name)
 	case own && is != nil && metav1.GetControllerOf(was) == nil && metav1.GetControllerOf(is) != nil:
+		// The worker may have moved since the cache showed it. One that is where the cache shows it must be in a listed
+		// group.
 		cached, ok := u.controller.View.ChildWatch.Get(namespace, was.Name)
 		if pass := u.inside.Passing; ok && pass != nil && cached.UID == was.UID {
 			if _, listed := pass.Owner.wants().with(u.read, most)[u.group(cached)]; !listed && u.group(cached) == u.group(was) {
@@ -637,39 +657,45 @@ func (u *updates) divided(was, is *worker, own bool) error {
 	return nil
 }
 
-// taken judges a change or deletion by the current process. It must not lower the number of available workers below the
-// least, and while as many are wanted as stay, no worker is asked to leave or deleted that need not go.
+// taken judges a change or deletion by the current process.
 func (u *updates) taken(call replicastest.Call, late bool, was, is *worker) error {
 	wants, ups, stay := u.wants, u.blind(u.ups), u.blind(u.stay)
 	if u.goesAnyway(was) && stays(was) && !stays(is) {
+		// See below: this worker is replaced at once, before the calls without an answer are settled.
 		for key, sent := range u.sent {
 			sent.replaced++
 			u.sent[key] = sent
 		}
 	}
 	if sent, ok := u.sent[keyOf(call)]; ok && (late || call.Verb == "delete" || u.shown(was) <= sent.version) {
+		// This may be the sending that had no answer, so it counts what was known then, and the least that was wanted
+		// since.
 		wants, ups, stay = wants.with(sent.wants, least), sent.ups, sent.stay
 	}
 	group, place := u.group(was), u.at(was)
 	if _, listed := wants[group]; isUp(was) && !isUp(is) && u.shape.limit != "" && listed {
+		// available >= wanted - MaxUnavailable
 		if n := u.number(u.ups, group, ups); n < u.least(wants[group]) {
 			return fmt.Errorf("chaos: a %s of worker %s leaves %d available%s, want %d (late: %v)", call.Verb, was.Name, n, in(group), u.least(wants[group]), late)
 		}
 	}
 	if stays(was) && !stays(is) && !u.goesAnyway(was) {
-		// A surplus worker was deleted without an answer, and then two that had to go, at once. The creations count the
-		// first one for all that is known, so when its deletion takes effect there is one too few.
+		// staying >= wanted. But a surplus worker was deleted without an answer, and then two that had to go, at once.
+		// The creations count the first one for all that is known, so when its deletion takes effect there is one too
+		// few.
 		if n := u.number(u.stay, place, stay) + u.sent[keyOf(call)].replaced; n < u.wantsAt(wants, place) {
 			return fmt.Errorf("chaos: a %s of worker %s leaves %d that stay%s, want %d (late: %v)", call.Verb, was.Name, n, in(place), u.wantsAt(wants, place), late)
 		}
 		if since := u.blind(u.keep); since.Before(stay) {
 			stay = since
 		}
+		// In each slot, one that need not go must stay, and those that must go do not stand in for it.
 		if n := u.number(u.keep, place, stay); n < u.wantsAt(wants, place) && u.shape.lots && u.hasSlots(group) {
 			return fmt.Errorf("chaos: a %s of worker %s leaves %d that need not go%s, want %d (late: %v)", call.Verb, was.Name, n, in(place), u.wantsAt(wants, place), late)
 		}
 	}
 	if is == nil || is.DeletionTimestamp != nil && was.DeletionTimestamp == nil {
+		// A worker that could drain goes only when it has drained for the request that its mark names.
 		if u.shape.marks && !hasEnded(was) && !hasDrained(was) && (!u.shape.sheds || isReady(was)) {
 			return fmt.Errorf("chaos: worker %s is deleted, but it has not drained for the request %q", was.Name, requestOf(was))
 		}
@@ -677,8 +703,7 @@ func (u *updates) taken(call replicastest.Call, late bool, was, is *worker) erro
 	return nil
 }
 
-// marked judges marks that a process has set or taken back. A worker that leaves is not asked again, one that must go is
-// not taken back, and none is asked again and again.
+// marked judges marks that a process has set or taken back.
 func (u *updates) marked(was, is *worker, late bool) error {
 	if is == nil || requestOf(is) == requestOf(was) {
 		return nil
@@ -703,18 +728,20 @@ func (u *updates) marked(was, is *worker, late bool) error {
 	return nil
 }
 
-// fits judges a creation, or a mark that is taken back, by the current process. It must not make more workers in its place
-// than are wanted there, with all that are not in the tally. In a rollout, a slot also has the workers that must go.
+// fits judges a creation, or a mark that is taken back, by the current process. The workers in the tally do not count.
 func (u *updates) fits(t tally, w *worker, what string) error {
 	place := u.at(w)
 	want := u.wantsAt(u.plans, place) + int(u.shape.surge)
+	// In a rollout, a slot also has the workers that must go.
 	for _, other := range u.Children(namespace) {
 		want += one(u.shape.lots && u.shape.limit != "" && u.at(other) == place && stays(other) && u.goesAnyway(other))
 	}
 	n := len(u.Children(namespace)) - u.number(t, place, u.blind(t))
+	// A creation without an answer holds its place, unless it is the one that has just landed.
 	for name := range u.underway() {
 		n += one(name != w.Name && u.placeOf(name) == place)
 	}
+	// holders + creations in flight <= wanted + MaxSurge
 	if n > want {
 		return fmt.Errorf("chaos: worker %s is "+what+"%s, want %d", w.Name, n, in(place), want)
 	}
@@ -725,6 +752,7 @@ func (u *updates) fits(t tally, w *worker, what string) error {
 func (u *updates) underway() sets.Set[string] {
 	names := sets.New[string]()
 	for _, call := range inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight() {
+		// While another worker has the name, nothing is made.
 		if _, err := u.GetChild(context.Background(), namespace, call.Name); call.Verb == "create" && err != nil {
 			names.Insert(call.Name)
 		}
@@ -743,7 +771,7 @@ func (u *updates) placeOf(name string) string {
 	return u.at(&worker{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"group": group, "slot": slot}}})
 }
 
-// note records a worker that others have made another sort, or have moved.
+// note records a worker that others have moved or made another sort.
 func (u *updates) note(t tally, was, is *worker, own bool) {
 	for _, w := range []*worker{was, is} {
 		if w == nil {
@@ -758,8 +786,8 @@ func (u *updates) note(t tally, was, is *worker, own bool) {
 	}
 }
 
-// number returns the number of workers of one sort in a place. It includes those that others have made another sort since
-// the given time.
+// number returns the number of workers of one sort in a place, with those that others have made another sort since a
+// time.
 func (u *updates) number(t tally, place string, since time.Time) (n int) {
 	for _, w := range u.Children(namespace) {
 		n += one(t.in(w, place))
@@ -770,12 +798,13 @@ func (u *updates) number(t tally, place string, since time.Time) (n int) {
 	return n
 }
 
-// blind returns the time since when the current process may not know which workers others have made another sort: its cache
-// does not show it, no live list has followed, and it has not changed the worker itself since.
+// blind returns the time since when the current process may not know which workers others have made another sort.
 func (u *updates) blind(t tally) time.Time {
 	since := u.clock.Now()
 	cache, _ := strconv.ParseUint(inside.Of[inside.Stream](u.controller.View.ChildWatch).Version(), 10, 64)
 	for moved, l := range t.lost {
+		// It knows of a loss if its cache shows it, if a live list has followed, or if it has changed the worker itself
+		// since.
 		if l.version > cache && l.version > u.own[moved.UID] && !l.at.Before(u.listed) && l.at.Before(since) {
 			since = l.at
 		}
@@ -783,13 +812,14 @@ func (u *updates) blind(t tally) time.Time {
 	return since
 }
 
-// sets is called when a pass sets out to make its plan. A plan that is made for the cached pool must also be that of the
-// pool as the pass has read it.
+// sets is called when a pass sets out to make its plan.
 func (u *updates) sets(pass *controller.Pass[*pool, *worker]) {
 	u.plans, u.wants = pass.Owner.wants(), pass.Owner.wants()
+	// A plan for the cached pool must also be that of the pool as the pass has read it.
 	if u.read != nil {
 		u.wants = u.wants.with(u.read, most)
 	}
+	// A call without an answer must be right for each pass since, also for one that wants fewer.
 	for key, sent := range u.sent {
 		sent.wants = sent.wants.with(u.wants, least)
 		u.sent[key] = sent
@@ -813,13 +843,14 @@ func (u *updates) called(c *replicastest.Controller[*pool, *worker], call replic
 		u.unsure[call.Name] = true
 	}
 	if u.dies > 0 && c == u.controller && call.Verb != "create" && !u.isCreating() {
+		// The next process would not know of a creation in flight, so none dies then.
 		if u.dies--; u.dies == 0 {
 			panic(replicastest.Crash{})
 		}
 	}
 }
 
-// isCreating reports whether a creation is in flight. A new process would not know of it.
+// isCreating reports whether a creation is in flight.
 func (u *updates) isCreating() bool {
 	return slices.ContainsFunc(inside.Of[*inside.Client[replicastest.Call]](u.controller.Client).InFlight(), func(call replicastest.Call) bool {
 		return call.Verb == "create"
@@ -835,7 +866,9 @@ func (u *updates) answered(call replicastest.Call, err error) {
 	case err == nil:
 		delete(u.sent, key)
 	case isFinal(err):
+		// It never lands, but one that was sent before still may.
 	case known && (call.Verb == "delete" || carried <= sent.version):
+		// It is sent again.
 		sent.wants = sent.wants.with(u.wants, least)
 		u.sent[key] = sent
 	default:
@@ -1039,14 +1072,14 @@ func (u *updates) refuse(group string, n int) {
 	u.refused, u.refusal = group, []error{errQuota, failure.Timeout.Of(call), failure.Invalid.Of(call)}[n%3]
 }
 
-// grow refuses the creations of one group, and lets all groups grow.
+// grow lets all groups grow while the creations of one are refused.
 func (u *updates) grow() error {
 	u.refuse(u.lists[u.random.IntN(len(u.lists))], u.random.IntN(3))
 	u.more = 2
 	return u.scale(int(u.wanted))
 }
 
-// grown returns an error if another group than the refused one has not the right number. It then ends the refusal.
+// grown ends the refusal, and returns an error if a group has not the right number, except the refused one.
 func (u *updates) grown() error {
 	p, err := u.GetOwner(context.Background(), namespace, "pool")
 	if err != nil {
@@ -1057,13 +1090,14 @@ func (u *updates) grown() error {
 	return u.exact(p.wants(), refused)
 }
 
-// A hit makes the next changes or deletions fail. Those that land late may leave their worker in the dark until they have
-// landed: each further call for it is refused, but calls for other workers are not.
+// A hit makes the next changes or deletions fail.
 type hit struct {
 	verb  string
 	left  int
 	fault replicastest.Fault
-	dark  error // of the calls for a worker in the dark; nil if there is none
+	// dark answers each further call for a worker until the late one has landed, but no call for other workers. Nil
+	// answers none.
+	dark error
 }
 
 // fault returns the fault of a call.
@@ -1081,8 +1115,7 @@ func (u *updates) fault(call replicastest.Call) replicastest.Fault {
 	return h.fault
 }
 
-// fails lets changes or deletions fail. Depending on op.N, they have no effect, take effect, or take effect up to five
-// minutes later.
+// fails lets changes or deletions fail, with no effect, with their effect, or with a late one.
 func (u *updates) fails(op Op) {
 	lost := failure.Lost()
 	err := lost[op.M%len(lost)].Of(replicastest.Call{})
@@ -1115,9 +1148,10 @@ func (u *updates) lags(op Op) {
 	}
 }
 
-// process lets the process die, restart, restart with lists of an old server, or work together with a second one for a while.
+// process lets the process die, restart, restart with lists of an old server, or work with a second one for a while.
 func (u *updates) process(op Op) {
 	if u.isCreating() {
+		// See called.
 		return
 	}
 	switch op.M % 6 {
@@ -1131,6 +1165,7 @@ func (u *updates) process(op Op) {
 			inside.Of[inside.View](u.controller.View).ListFrom(inside.Of[inside.View](u.old), 8*op.For)
 		}
 	case 4:
+		// Two processes are no term, so the judges of numbers rest.
 		if u.second == nil {
 			u.shared = true
 			u.second = u.newController()
