@@ -17,8 +17,8 @@ import (
 // cutShare is the percentage of calls that the operation "cut-calls" cuts.
 const cutShare = 30
 
-// A cut describes a bad network that cuts connections until it is mended. A call whose connection is cut
-// gets no answer. The zero cut is a good network.
+// A cut is a bad network that cuts connections until it is mended. A call whose connection is cut gets no answer. The
+// zero cut is a good network.
 type cut struct {
 	calls     bool            // a share of all calls is cut
 	creations bool            // the first sending of each creation is cut
@@ -26,8 +26,7 @@ type cut struct {
 	sent      map[string]bool // the names whose creation was cut
 }
 
-// inCut returns the fault for a call. If the connection of the call is not cut, the second result is
-// false.
+// inCut returns the fault for a call, and whether its connection is cut.
 func (r *run) inCut(call replicastest.Call) (replicastest.Fault, bool) {
 	err := failure.Timeout.Of(call)
 	switch c := &r.cut; {
@@ -51,19 +50,16 @@ func (r *run) inCut(call replicastest.Call) (replicastest.Fault, bool) {
 	return replicastest.Fault{}, false
 }
 
-// A limbo is a fault that affects the next creation. The creation times out and takes effect late.
-// The new pod is then deleted immediately. The controller might see neither the pod nor its
-// deletion for a long time. Meanwhile, the controller retries the creation with the same name, and
-// so creates a second pod of this name. Events of the first pod then arrive while the controller
-// waits for the second pod.
+// A limbo is a fault of the next creation, which times out and takes effect late. Its pod is then deleted at once, so
+// for a long time the controller might see neither. Meanwhile it sends the creation again under the same name, and so
+// makes a second pod. The events of the first one arrive while it waits for the second.
 type limbo struct {
 	left int           // number of creations that will still fail, including the first one
 	late time.Duration // delay after which the first creation takes effect
 	sent bool          // the first creation was sent
 }
 
-// inLimbo returns the fault for a call. If the limbo does not affect the call, the second result is
-// false.
+// inLimbo returns the fault for a call, and whether the limbo affects it.
 func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l := &r.limbo
 	if l.left == 0 || call.Verb != "create" {
@@ -87,10 +83,8 @@ type reaper struct {
 	at time.Time
 }
 
-// Due returns the time of the deletion, and whether the deletion is still pending.
 func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
 
-// Step deletes the pod, if it exists.
 func (r *reaper) Step() {
 	r.reaper = nil
 	_, _ = r.DeleteChild(r.ctx, r.Namespace, r.Name, *metav1.NewDeleteOptions(0))

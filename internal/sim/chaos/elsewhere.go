@@ -11,9 +11,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// elsewhere is a second cluster. It has no faults. Both clusters have owners with the same names
-// and UIDs. The controllers of both clusters run in the same process. The faults of the first
-// cluster must not affect the other cluster.
+// elsewhere is a second cluster without faults. Its owners have the names and UIDs of those in the first one, and its
+// controller runs in the same process, but the faults of the first must not reach it.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController
@@ -41,8 +40,7 @@ func newElsewhere(first *replicastest.PodCluster) *elsewhere {
 	return e
 }
 
-// settled returns an error if the other cluster does not have six pods, if a call failed there, or
-// if an invariant is broken there.
+// settled returns an error if the cluster has not six pods, if a call failed, or if an invariant is broken.
 func (e *elsewhere) settled() error {
 	if pods := len(e.Children(namespace)); pods != 6 || e.failed > 0 {
 		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)

@@ -15,12 +15,10 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/invariant"
 )
 
-// inexact is the error for an act whose calls, passes or events differ from the expected ones.
+// inexact is the error of an act that causes other calls, passes or events than it may.
 type inexact struct{ error }
 
-// Harm describes the harm to running children if a story fails with err. It returns "" if there is
-// no harm. An error of type inexact is not harm, because it says only that an act caused other
-// calls, passes or events than expected. Any other error that names no rule counts as harm.
+// Harm says what a story that fails with err does to running children, or "" if there is no harm.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -33,8 +31,10 @@ func Harm(err error) string {
 	}
 	switch {
 	case err == nil || errors.As(err, new(inexact)):
+		// A call too many harms no child.
 		return ""
 	case rule == "":
+		// The judges of pools name no rule, so this may be harm.
 		return "harm that no rule names"
 	case is("fewer", "anothers", "ruled"):
 		return "a living child is lost"
@@ -48,8 +48,7 @@ func Harm(err error) string {
 	return ""
 }
 
-// Keep adds a failed seed to a file of known seeds. The new line contains the seed, the harm and the
-// error.
+// Keep adds a line to a file of known seeds, with the seed, the harm and the error.
 func Keep(file string, seed uint64, err error) error {
 	harm := Harm(err)
 	if harm == "" {
@@ -63,7 +62,7 @@ func Keep(file string, seed uint64, err error) error {
 	return errors.Join(write, f.Close())
 }
 
-// Known parses a file that Keep has written, and returns the seeds in it.
+// Known returns the seeds in a file that Keep has written.
 func Known(file string) (sets.Set[uint64], error) {
 	text, err := os.ReadFile(file)
 	known := sets.New[uint64]()

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// ofHostile returns the operations that beset draws. Generate itself does not draw them, so the rest
-// of a story does not change when an operation is added here.
+// ofHostile returns the operations that beset draws, not Generate, so that a new one does not change the rest of a
+// story.
 func ofHostile() map[string]kind {
 	return map[string]kind{
 		"take-owner": {0, func(r *run, op Op) error { r.takeOwner(op); return nil }},
@@ -55,8 +55,7 @@ func beset(story Story, seed uint64) Story {
 	return story
 }
 
-// takeOwner installs two webhooks. One removes the owner from new pods, and the other refuses the
-// adoption of pods.
+// takeOwner installs two webhooks. One takes the owner from new pods, and the other refuses their adoption.
 func (r *run) takeOwner(op Op) {
 	refusal := []failure.Failure{failure.Invalid, failure.Forbidden, failure.BadRequest}[op.M%3]
 	deny := failure.Deny[*corev1.Pod]("patch", "Pod", refusal)
@@ -75,8 +74,7 @@ type unread struct {
 	how   int
 }
 
-// readsFail returns the fault of a read of an owner. If the read does not fail, the second result is
-// false.
+// readsFail returns the fault of a read of an owner, and whether the read fails.
 func (r *run) readsFail(call replicastest.Call) (replicastest.Fault, bool) {
 	if call.Verb != "get" || call.Kind != "ReplicaSet" || !r.Clock.Now().Before(r.unread.until) {
 		return replicastest.Fault{}, false

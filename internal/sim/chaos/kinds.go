@@ -17,10 +17,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A kind describes one kind of operation. The higher its weight, the more often Generate draws the
-// operation. Generate does not draw operations of weight 0, but scenes and manually written stories
-// may contain operations of weight 0. The operation "run" has weight 0, because Generate adds a run
-// after each drawn operation.
+// A kind is one kind of operation. Generate draws it the more often, the higher its weight is, and never if the weight
+// is 0. Such operations stand in scenes and in stories that are written by hand. Generate adds a "run" after each
+// operation that it draws, so that one has weight 0, too.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -35,8 +34,7 @@ func kinds() map[string]kind {
 	return all
 }
 
-// ofUsers returns the operations that simulate users and cluster policies, such as quotas and
-// webhooks.
+// ofUsers returns the operations of users and of cluster policies, such as quotas and webhooks.
 func ofUsers() map[string]kind {
 	return map[string]kind{
 		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
@@ -133,7 +131,7 @@ func ofPools() map[string]kind {
 	}
 }
 
-// ofNodes returns the operations that simulate events on nodes.
+// ofNodes returns the operations that are events on nodes.
 func ofNodes() map[string]kind {
 	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
@@ -253,7 +251,7 @@ func unhold(p *corev1.Pod) { p.Finalizers = nil }
 
 func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// restarted makes a function that sets the restart count of a container or sidecar in a pod.
+// restarted returns a change of the restart count of a container or sidecar.
 func restarted(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
@@ -264,8 +262,7 @@ func restarted(n int) func(*corev1.Pod) {
 	}
 }
 
-// vetoed is the key of an annotation. If an owner has this annotation, Prepare allows no creation,
-// deletion or discard.
+// vetoed is the key of an annotation. Prepare allows no creation, deletion or discard for an owner that has it.
 const vetoed = "example.com/vetoed"
 
 // note is the key of an annotation that nothing reads, so an owner that gets it wants the same as before.
@@ -277,7 +274,7 @@ func noting(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// annotated makes a function that sets or removes an annotation of an owner.
+// annotated returns a change that sets or removes an annotation of an owner.
 func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		delete(rs.Annotations, key)
@@ -297,7 +294,7 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// selecting makes a function that changes the selector of an owner and the labels of its template.
+// selecting returns a change of an owner's selector and of the labels of its template.
 func selecting(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		labels := map[string]string{"app": "web"}
@@ -309,15 +306,14 @@ func selecting(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// templated makes a function that changes the template of an owner.
+// templated returns a change of an owner's template.
 func templated(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, "template", itoa(n))
 	}
 }
 
-// broken creates a function that makes the spec of an owner invalid. The controller then refuses
-// the spec. The function named mended makes the spec valid again.
+// broken returns a change that makes the spec of an owner invalid, so that the controller refuses it until mended.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -335,7 +331,7 @@ func mended(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
 }
 
-// mark makes a function that sets or removes one of the labels that mustGo and mustStay check.
+// mark returns a change that sets or removes one of the labels that mustGo and mustStay check.
 func mark(label string, on bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		delete(p.Labels, label)
@@ -345,8 +341,7 @@ func mark(label string, on bool) func(*corev1.Pod) {
 	}
 }
 
-// deny installs a webhook. The webhook denies all calls with one verb, and returns one of the usual
-// errors.
+// deny installs a webhook that denies all calls with one verb.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest, failure.Conflict, failure.InternalError}
@@ -399,16 +394,14 @@ func (r *run) loseAnswer(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
-// resend makes the client itself retry the next requests, as client-go does. The value of op.N
-// decides whether the failed requests take effect.
+// resend makes the client itself retry the next requests, as client-go does.
 func (r *run) resend(op Op) {
 	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
-// refuseAgain drops the answers to the next deletions or creations. The calls without an answer
-// take effect immediately or up to a minute later. The server then refuses a number of further
-// calls with the same verb.
+// refuseAgain drops the answers to the next deletions or creations, which take effect at once or up to a minute later.
+// The server then refuses a number of further calls with the same verb.
 func (r *run) refuseAgain(op Op) {
 	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}
@@ -416,17 +409,17 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind drops the answers to the next deletions or creations. The reads after each of these calls
-// fail. Depending on op.M, all calls take effect immediately, all take effect up to a minute later,
-// or only every second call takes effect.
+// blind drops the answers to the next deletions or creations, and lets the reads fail that follow each of them.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {
 	case 0:
+		// They take effect up to a minute later.
 		f.late = 8 * op.For
 	case 1:
 		f.after = true
 	default:
+		// Every second one takes effect.
 		f.mixed, f.after = true, true
 	}
 	r.fault = f

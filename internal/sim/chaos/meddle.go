@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A meddler is a user who acts once in the middle of a pass. The user acts either before a call is
-// sent, or between the effect of the call and its answer.
+// A meddler is a user who acts once in the middle of a pass, before a call is sent, or between its effect and its
+// answer.
 type meddler struct {
 	verb  string                                     // the verb of the call; "" means any verb
 	after bool                                       // the user acts after the call has taken effect
@@ -46,8 +46,7 @@ func meddlers(op Op) meddler {
 	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
-// meddle lets the meddler act if the meddler waits for this call. If the meddler acts after the
-// call took effect, all pending events arrive before the answer to the call.
+// meddle lets the meddler act if it waits for this call.
 func (r *run) meddle(call replicastest.Call, after bool) {
 	m := &r.meddler
 	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {
@@ -62,12 +61,12 @@ func (r *run) meddle(call replicastest.Call, after bool) {
 	_ = do(r, call)
 	r.report.Faults["meddled"]++
 	if after {
+		// The events of what the user did overtake the answer to the call.
 		r.quick = max(r.quick, 1)
 	}
 }
 
-// quicken delivers all pending events to a controller before the answer to a call arrives. It does
-// nothing if r.quick is 0.
+// quicken delivers all pending events to a controller before the answer to a call arrives.
 func (r *run) quicken(c *podController) {
 	if r.quick == 0 {
 		return
@@ -76,8 +75,7 @@ func (r *run) quicken(c *podController) {
 	deliver(c)
 }
 
-// surprise delivers all pending events to a controller just after a pass has listed the pods in the
-// cache. It does nothing if r.sudden is 0 or no pod event is pending.
+// surprise delivers all pending events to a controller just after a pass has listed the pods in the cache.
 func (r *run) surprise(c *podController) {
 	if r.sudden == 0 || inside.Of[inside.Stream](c.View.ChildWatch).Pending() == 0 {
 		return
@@ -96,7 +94,7 @@ func deliver(c *podController) {
 	}
 }
 
-// named searches all namespaces for a pod with this name. If there is none, the result is nil.
+// named returns the pod with this name in any namespace, or nil.
 func (r *run) named(name string) *corev1.Pod {
 	for _, p := range r.Children("") {
 		if p.Name == name {
@@ -106,7 +104,7 @@ func (r *run) named(name string) *corev1.Pod {
 	return nil
 }
 
-// touch gives a pod a new resourceVersion by changing an annotation of the pod.
+// touch gives a pod a new resourceVersion.
 func (r *run) touch(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -118,7 +116,7 @@ func (r *run) touch(name string) error {
 	return err
 }
 
-// touchAndEnd changes the named pod, and then deletes another pod with a grace period of 0.
+// touchAndEnd changes the named pod, and then removes another one at once.
 func (r *run) touchAndEnd(name string, n int) error {
 	if err := r.touch(name); err != nil {
 		return err
@@ -138,7 +136,7 @@ func (r *run) disown(name string) error {
 	return err
 }
 
-// end deletes a pod with a grace period of 0.
+// end removes a pod at once.
 func (r *run) end(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -156,8 +154,7 @@ func (r *run) take(name types.NamespacedName) error {
 	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
-// reuse creates a pod that has no owner. The new pod gets the name of a deleted pod that the
-// controller's cache still contains.
+// reuse gives a new pod without an owner the name of a deleted pod that the controller's cache still contains.
 func (r *run) reuse(n int) error {
 	for _, p := range r.controller(n).View.ChildWatch.In("") {
 		if r.named(p.Name) == nil {
@@ -180,7 +177,7 @@ func (r *run) give(name string) error {
 	return err
 }
 
-// replaceNamed replaces a pod with a pod of the same name that has no owner.
+// replaceNamed replaces a pod with one of the same name that has no owner.
 func (r *run) replaceNamed(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -189,14 +186,14 @@ func (r *run) replaceNamed(name string) error {
 	return r.replaceBy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 }
 
-// labelBack sets the label "app" of the last relabelled pod back to "web".
+// labelBack gives the last relabelled pod back to web.
 func (r *run) labelBack() error {
 	pod := r.relabelled
 	_, err := r.EditChild(r.ctx, pod.Namespace, pod.Name, relabel(0))
 	return err
 }
 
-// replaceOwner deletes the owner web and immediately creates another owner with the same name.
+// replaceOwner deletes the owner web, and at once creates another one with the same name.
 func (r *run) replaceOwner(op Op) error {
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}
 	if err := r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.M%len(policies)]); err != nil {
@@ -205,7 +202,7 @@ func (r *run) replaceOwner(op Op) error {
 	return r.createOwner("web", int32(op.N%6))
 }
 
-// A restless is a Part that annotates both owners at regular intervals, as some agents do.
+// A restless annotates both owners at regular intervals, as some agents do.
 type restless struct {
 	*run
 	every time.Duration
@@ -225,7 +222,7 @@ func (o *restless) Step() {
 	}
 }
 
-// stirOwners makes the owners change every n seconds. If n is 0, the changes stop.
+// stirOwners makes the owners change every n seconds, or no longer if n is 0.
 func (r *run) stirOwners(n int) {
 	r.restless = nil
 	if every := time.Duration(n) * time.Second; n > 0 {

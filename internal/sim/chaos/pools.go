@@ -116,11 +116,11 @@ func isReady(w *worker) bool { return w.Status.Ready && w.Status.Observed == w.G
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
-// workers creates the labels by which a pool selects its workers.
+// workers returns the labels by which a pool selects its workers.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
-// poolKind returns the Kind for pools. If slots is true, workers have ordinals. If discards is
-// true, the pool discards workers that have ended.
+// poolKind returns the Kind for pools. With slots, workers have ordinals. With discards, the pool discards workers that
+// have ended.
 func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
@@ -149,8 +149,7 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	}
 }
 
-// pools is a cluster with one pool. This cluster has its own controller and its own faults, but uses
-// the clock of the run.
+// pools is a cluster with one pool. It has a controller and faults of its own, but uses the clock of the run.
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
@@ -167,9 +166,8 @@ type pools struct {
 	err        error
 }
 
-// An author simulates an operator that sets Kind.Prepare. Prepare first cordons a worker that must be
-// deleted or changed, and allows that a second later. If the worker stays as it is, Prepare lifts the
-// cordon. In some passes, Prepare fails, panics or postpones everything.
+// An author simulates an operator that sets Kind.Prepare. Prepare cordons a worker before it is deleted or changed, and
+// lifts the cordon of one that stays.
 type author struct {
 	turn     int
 	isCalm   bool
@@ -180,6 +178,7 @@ var errAuthor = errors.New("the author fails on purpose")
 
 func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
 	if a.turn++; !a.isCalm {
+		// Some passes fail, panic or postpone everything.
 		switch a.turn % 11 {
 		case 3:
 			return errAuthor
@@ -193,6 +192,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 	going := sets.New[types.UID]()
 	waits := func(w *worker) bool {
 		going.Insert(w.UID)
+		// An earlier pass has cordoned it, so it may go.
 		if a.cordoned[w.UID] {
 			return false
 		}
@@ -202,6 +202,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool { return waits(d.Object) })
 	step.Update = slices.DeleteFunc(step.Update, func(c replicas.Change[*worker]) bool { return !c.Free && !c.Recall && waits(c.Object) })
 	for _, w := range step.Active {
+		// A step that leaves deletions for later does not name all workers that go.
 		if step.Later == 0 && !going.Has(w.UID) {
 			delete(a.cordoned, w.UID)
 		}
@@ -229,7 +230,8 @@ func newPools(clock *replicastest.Clock, shape shape, seed uint64) *pools {
 		panic(err)
 	}
 	p.Ready = func(w *worker) {
-		if w.Status.Observed == 0 { // updates.restarts does the same for a changed worker, but takes longer
+		// updates.restarts does the same for a changed worker, but takes longer.
+		if w.Status.Observed == 0 {
 			w.Status.Ready, w.Status.Observed = !w.Status.Ended, w.Generation
 		}
 	}
@@ -269,14 +271,13 @@ func (p *pools) start() {
 	}
 }
 
-// changed is called after each change, and checks the workers. The number of workers of a group must never
-// exceed the highest number that the pool ever wanted plus the number of orphans. If workers have
-// slots, each new worker of the pool must also be in a slot that was wanted at some time.
+// changed is called after each change, and judges the workers.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if was, wasWorker := before.(*worker); p.updates != nil && (is || wasWorker) {
 		p.err = cmp.Or(p.err, p.updates.landed(was, w))
 	}
+	// Two processes keep no promise about numbers.
 	if !is || p.err != nil || p.updates != nil && p.updates.shared {
 		return
 	}
@@ -284,6 +285,7 @@ func (p *pools) changed(before, after metav1.Object) {
 	if p.shape.groups && group == "" {
 		return
 	}
+	// A new worker is in a slot that was wanted at some time. A creation may land long after a scale-down.
 	if was, _ := before.(*worker); was == nil && p.hasSlots(group) && metav1.GetControllerOf(w) != nil && p.wantsAt(p.most, p.at(w)) == 0 {
 		p.err = fmt.Errorf("chaos: worker %s is created, although the pool never wanted more than %d slots", w.Name, p.most[group])
 	}
@@ -291,6 +293,8 @@ func (p *pools) changed(before, after metav1.Object) {
 	for _, other := range p.owned() {
 		n += one(p.group(other) == group)
 	}
+	// workers <= the most that were ever wanted + orphans + MaxSurge. The pool may have created a worker in the place
+	// of an orphan before it saw and adopted the orphan.
 	if n > int(most) {
 		p.err = fmt.Errorf("chaos: the pool has %d workers%s, want at most %d", n, in(group), most)
 	}
@@ -303,7 +307,7 @@ func one(is bool) int {
 	return 0
 }
 
-// in returns the part of a message that says in which group something is.
+// in returns the part of a message that says where something is.
 func in(place string) string {
 	if place == "" {
 		return ""
@@ -321,7 +325,7 @@ func (p *pools) slots(group string, n int32) (slots []string) {
 	return slots
 }
 
-// group returns the group of a worker. It is "" in shapes without groups, too.
+// group returns the group of a worker, which is "" in shapes without groups, too.
 func (p *pools) group(w *worker) string {
 	if !p.shape.groups {
 		return ""
@@ -334,7 +338,7 @@ func (p *pools) hasSlots(group string) bool {
 	return (p.shape.slots || p.shape.lots) && (!p.shape.groups || group == "gpu")
 }
 
-// at returns the place of a worker, which is its group, and after a "/" its slot if it has one.
+// at returns the place of a worker: its group, and after a "/" its slot if it has one.
 func (p *pools) at(w *worker) string {
 	switch group := p.group(w); {
 	case !p.hasSlots(group):
@@ -355,18 +359,16 @@ func (p *pools) wantsAt(all wants, place string) int {
 	return int(all[group])
 }
 
-// owned finds the active workers of the pool.
+// owned returns the active workers of the pool.
 func (p *pools) owned() []*worker {
 	return slices.DeleteFunc(p.Children(namespace), func(w *worker) bool { return !stays(w) })
 }
 
-// scaling checks which workers a pass deletes and discards. Prepare must have allowed each deletion.
-// If workers have slots, the pass may delete only workers in slots that are not wanted. Otherwise,
-// the pass must delete unready workers before ready ones. The pass may discard only workers that
-// have ended or drained.
+// scaling judges the plan of a pass.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
+		// Prepare runs before each deletion and change, so none comes without a cordon.
 		if !p.author.cordoned[v.Object.UID] {
 			p.err = fmt.Errorf("chaos: worker %s is deleted, but Prepare has not allowed its deletion", v.Object.Name)
 		}
@@ -406,6 +408,7 @@ func (p *pools) scaling(owned []*worker) {
 	}
 	for _, w := range owned {
 		if ready > 0 && !isReady(w) && !gone[w.UID] {
+			// A ready worker goes only if all that are not ready go.
 			p.err = fmt.Errorf("chaos: a ready worker is deleted, but worker %s, which is not ready, stays", w.Name)
 		}
 	}
@@ -415,7 +418,8 @@ func (p *pools) scaling(owned []*worker) {
 func (p *pools) scale(n int) error {
 	p.wanted = int32(n)
 	if p.updates != nil {
-		clear(p.updates.marks) // a change of the pool ends what holds marks back
+		// A change of the pool ends what holds marks back, so they are counted anew.
+		clear(p.updates.marks)
 		clear(p.updates.turns)
 	}
 	_, err := p.EditOwner(context.Background(), namespace, "pool", func(is *pool) {
@@ -425,7 +429,7 @@ func (p *pools) scale(n int) error {
 	return err
 }
 
-// divisions returns the groups that the pool lists. If one of them grows, another shrinks.
+// divisions returns the groups that the pool lists. When one of them grows, another shrinks.
 func (p *pools) divisions() (all []division) {
 	n := p.wanted
 	for i, group := range p.lists {
@@ -434,8 +438,7 @@ func (p *pools) divisions() (all []division) {
 	return all
 }
 
-// orphan creates a worker that has no owner. If the worker is in an unwanted slot, the pool does
-// not adopt it.
+// orphan creates a worker that has no owner.
 func (p *pools) orphan(op Op) error {
 	orphan, group := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}, ""
 	if p.shape.groups {
@@ -443,6 +446,7 @@ func (p *pools) orphan(op Op) error {
 		orphan.Labels["group"], orphan.Labels["slot"] = group, fmt.Sprintf("%s-%d", base(group), op.N)
 	}
 	if p.shape.slots && p.hasSlots(group) {
+		// In an unwanted slot, the pool does not adopt it.
 		orphan.Name = fmt.Sprintf("%s-%d", base(group), op.N)
 	} else {
 		p.orphans[group]++
@@ -451,8 +455,7 @@ func (p *pools) orphan(op Op) error {
 	return err
 }
 
-// user performs one of six actions on the pool. For example, it deletes a worker, lets a worker end,
-// or restarts the controller.
+// user performs one of six actions on the pool, such as deleting a worker or restarting the controller.
 func (p *pools) user(op Op) error {
 	all := p.Children(namespace)
 	if len(all) == 0 {
@@ -468,7 +471,8 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots && !p.shape.groups { // if workers had no slots, the new process would not know about creations in flight
+		// Without slots, the new process would not know about creations in flight.
+		if p.shape.slots && !p.shape.groups {
 			p.restart()
 		}
 	case 2: // another object takes a name that may belong to a slot
@@ -489,8 +493,7 @@ func (p *pools) user(op Op) error {
 // squatter returns the labels of an object that the pool does not select.
 func squatter() map[string]string { return map[string]string{"app": "other"} }
 
-// fails injects errors into some calls of the pool's controller. Depending on op.N, a failed call
-// has no effect, takes effect immediately, or takes effect later.
+// fails makes some calls of the pool's controller fail, with no effect, with their effect, or with a late one.
 func (p *pools) fails(op Op) {
 	if p.updates != nil && op.For/time.Millisecond%2 == 0 {
 		p.updates.fails(op)
@@ -504,8 +507,7 @@ func (p *pools) fails(op Op) {
 	p.controller.Client.Fail(rule)
 }
 
-// watches disturbs or resumes the watch of workers. The watch then hangs, lags, lists again or
-// continues.
+// watches disturbs or resumes the watch of workers.
 func (p *pools) watches(op Op) {
 	watch := p.controller.View.ChildWatch
 	watch.Lag = lag
@@ -554,7 +556,8 @@ func (p *pools) settled() error {
 		return err
 	}
 	n, all := len(p.owned()), len(p.Children(namespace))
-	if p.shape.slots || p.shape.lots { // orphans in unwanted slots are not adopted
+	if p.shape.slots || p.shape.lots {
+		// Orphans in unwanted slots are not adopted.
 		all = n
 	}
 	for _, w := range p.owned() {
@@ -575,8 +578,8 @@ func (p *pools) settled() error {
 	return nil
 }
 
-// exact returns an error if a place has not as many workers as are wanted. The group except is left out, and so is the
-// group "" of a pool with groups.
+// exact returns an error if a place has not as many workers as are wanted. The group except is left out, and so are
+// workers of no group.
 func (p *pools) exact(all wants, except string) error {
 	has, places := map[string]int{}, map[string]bool{}
 	for _, w := range p.owned() {
@@ -604,8 +607,7 @@ func (p *pools) exact(all wants, except string) error {
 	return nil
 }
 
-// A template is another object than the pool, from which the workers of the pool are made. The template "" does not
-// exist.
+// A template is another object than the pool, from which its workers are made. The template "" does not exist.
 type template struct {
 	*pools
 	clock        *replicastest.Clock
@@ -632,6 +634,7 @@ func (t *template) of(kind controller.Kind[*pool, *worker]) controller.Kind[*poo
 	plain := kind.Spec
 	spec := func(p *pool, is string) (replicas.Spec[*worker], error) {
 		s, err := plain(p)
+		// Nothing can be made from a template that does not exist.
 		s.Paused = is == ""
 		s.Rules.MustGo = func(w *worker) bool { return w.Annotations["template"] != is }
 		s.New = func(string) (*worker, error) {
@@ -647,6 +650,7 @@ func (t *template) of(kind controller.Kind[*pool, *worker]) controller.Kind[*poo
 		}
 		is := t.live
 		t.read = &is
+		// Here the template may change just after it was read.
 		t.called(replicastest.Call{Verb: "read"})
 		return spec(p, is)
 	}
@@ -654,10 +658,11 @@ func (t *template) of(kind controller.Kind[*pool, *worker]) controller.Kind[*poo
 	return kind
 }
 
-// set changes the template on the server.
+// set changes the template on the server, and later in the cache.
 func (t *template) set(is string) {
 	at := t.clock.Now().Add(t.lag)
 	if n := len(t.events); n > 0 && t.events[n-1].at.After(at) {
+		// The watch was later when that event was sent, and no event overtakes another.
 		at = t.events[n-1].at
 	}
 	t.live, t.events = is, append(t.events, seen{at, is})
@@ -697,7 +702,6 @@ func (t *template) called(call replicastest.Call) {
 	}
 }
 
-// Due returns the time of the next event of the watch.
 func (t *template) Due() (time.Time, bool) {
 	if t.hangs || len(t.events) == 0 {
 		return time.Time{}, false
@@ -714,14 +718,14 @@ func (t *template) Step() {
 	t.controller.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "pool"}, 0)
 }
 
-// judge checks that a pass deletes only what the template wants deleted, as SpecLive has read it in this pass. A worker of
-// this template may go only if enough others of it stay.
+// judge checks that a pass deletes only what the template wants deleted, as SpecLive has read it in this pass.
 func (t *template) judge(owned []*worker, scale replicas.Scale[*worker], wanted int) error {
 	if len(scale.Delete)+len(scale.Discard) == 0 {
 		return nil
 	}
 	switch {
 	case t.read == nil:
+		// The cache may be old. After a change and its undoing, it would want the deletion of all workers.
 		return errors.New("chaos: a pass deletes workers, but has not read the template")
 	case *t.read == "":
 		return errors.New("chaos: a pass deletes workers of a template that does not exist")
@@ -736,6 +740,7 @@ func (t *template) judge(owned []*worker, scale replicas.Scale[*worker], wanted 
 			return fmt.Errorf("chaos: worker %s of the template %s is deleted, but its slot is wanted", v.Object.Name, *t.read)
 		}
 	}
+	// staying of this template - deleted >= wanted
 	if gone > 0 && stay-gone < wanted && !t.shape.slots {
 		return fmt.Errorf("chaos: %d of %d workers of the template %s are deleted, but %d are wanted", gone, stay, *t.read, wanted)
 	}

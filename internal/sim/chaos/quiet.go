@@ -17,10 +17,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An act is a user's action, and the calls and passes that this action may cause without faults.
-// The numbers of creations, deletions and patches must match exactly. The numbers of reads, lists,
-// status writes and passes are upper limits. The limits for status writes and passes depend on
-// whether the caches report their resourceVersion.
+// An act is a user's action, and the calls and passes that it may cause without faults. The numbers of creations,
+// deletions and patches are exact. Those of reads, lists, status writes and passes are upper limits, and the last two
+// depend on whether the caches report their resourceVersion.
 type act struct {
 	name                          string
 	do                            func(r *run) error
@@ -43,12 +42,10 @@ func acts() []act {
 	}
 }
 
-// fewReads is the maximum number of pods that a pass reads one by one. If a pass must read more pods,
-// it lists them instead.
+// fewReads is the maximum number of pods that a pass reads one by one. Instead of more, it lists them.
 const fewReads = 3
 
-// quiet performs all acts one after the other, without faults. It checks the calls, passes and
-// events of each act.
+// quiet performs all acts one after the other without faults, and checks the calls, passes and events of each.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
 		r.toggleSecond()
@@ -72,7 +69,8 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // the controller first repeats a deletion that got no answer, and needs extra passes and status writes
+		if doubts > 0 {
+			// The controller first repeats a deletion that got no answer, and needs extra passes and status writes.
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -83,14 +81,12 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked subtracts extra reads from the given counts. If the deletion of a pod got no answer, the
-// controller reads the pod once before it deletes other pods. If there are many pods whose deletion
-// got no answer, the controller lists the pods instead. The parameter looks is the number of pods
-// with an unanswered deletion that the controller had not read before the act. The result is the
-// number of pods with an unanswered deletion that the controller has not read after the act.
+// looked leaves out the reads of pods whose deletion had no answer before the act. The controller reads each of them
+// once before it deletes others. Of looks that were outstanding, it returns how many are left.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
+		// There are so many that the controller lists them instead.
 		calls[list]--
 		return 0
 	}
@@ -99,14 +95,15 @@ func (a act) looked(calls map[string]int, looks int) (left int) {
 	return looks - gets
 }
 
-// judge returns an error if the calls, passes or events differ from those that the act may cause.
+// judge returns an error if the calls, passes or events are not those that the act may cause.
 func (a act) judge(s shape, calls map[string]int, passes int, events []replicastest.Event) error {
 	of := 1
 	if s.versions {
 		of = 0
 	}
 	statuses, mostPasses := a.statuses[of], a.passes[of]
-	if s.slow && s.ruled { // MaxDeletions is 1
+	if s.slow && s.ruled {
+		// MaxDeletions is 1, so two deletions take two passes.
 		statuses, mostPasses = statuses+3, mostPasses+2
 		a.reads++
 	}
@@ -137,7 +134,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	return nil
 }
 
-// grow adds n to the replicas of the owner web, and applies the given functions in the same update.
+// grow adds n to the replicas of the owner web, and makes the other changes in the same update.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n
@@ -147,8 +144,7 @@ func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	})
 }
 
-// orphansOneByOne creates two orphans. Both orphans are created at the same time, but the pending
-// pod events reach the controller one by one, 300 milliseconds apart.
+// orphansOneByOne creates two orphans at the same time, whose events arrive 300 milliseconds apart.
 func (r *run) orphansOneByOne() error {
 	for range 2 {
 		if err := r.createOrphan(); err != nil {
@@ -162,8 +158,7 @@ func (r *run) orphansOneByOne() error {
 	return nil
 }
 
-// readyOrphan creates a pod that has no owner. A minute later, when the pod is ready, readyOrphan
-// gives the pod the labels that web selects.
+// readyOrphan creates a pod without an owner, which gets the labels that web selects when it is ready.
 func (r *run) readyOrphan() error {
 	name := types.NamespacedName{Namespace: namespace, Name: "ready-orphan"}
 	if err := r.take(name); err != nil {
@@ -180,8 +175,7 @@ func (r *run) readyOrphan() error {
 	return err
 }
 
-// takenName scales up web by one pod. Just before the controller creates the pod, a user creates
-// another pod with the same name.
+// takenName scales up web by one pod, whose name a user takes just before the controller creates it.
 func (r *run) takenName() error {
 	r.meddler = meddler{verb: "create", do: func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) }}
 	return r.grow(1)

@@ -31,20 +31,18 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
-	// calm is the maximum time that the controllers may take to settle after the last fault. The longest
-	// error back-off is almost 17 minutes, and an expectation may have to expire after that.
+	// calm is how long the controllers may take to settle after the last fault. The longest error back-off is almost 17
+	// minutes, and an expectation may have to expire after that.
 	calm = 40 * time.Minute
-	// lag is the minimum delay of events. Without a delay, two controllers that see different specs
-	// would undo each other's work forever, and the clock would never advance.
+	// lag is the minimum delay of events. Without a delay, two controllers that see different specs would undo each
+	// other's work for ever, and the clock would never advance.
 	lag = 100 * time.Millisecond
 	// settleSteps is the maximum number of steps that the controllers may take to settle.
 	settleSteps = 50_000
-	// mostSteps is the maximum number of steps of a story. If the parts of a story keep each other
-	// busy, only this limit ends the story.
+	// mostSteps is the maximum number of steps of a story. Nothing else ends a story whose parts keep each other busy.
 	mostSteps = 400_000
-	// disputeSteps is the number of steps after which a story with two controllers shortens its
-	// long waits. If two controllers have different views, they overwrite each other's status ten
-	// times a second.
+	// disputeSteps is the number of steps after which a story with two controllers shortens its long waits. With
+	// different views, two controllers overwrite each other's status ten times a second.
 	disputeSteps = 4_000
 )
 
@@ -53,8 +51,7 @@ type Report struct {
 	Steps  int            // number of steps of the cluster and the controllers, plus the number of calls
 	Faults map[string]int // how often each kind of fault happened
 	Settle int            // number of steps that the cluster took to settle after the last fault
-	// Known is the number of violations of each rule in invariant.KnownToFail. These violations do
-	// not set Err.
+	// Known is the number of violations of each rule in invariant.KnownToFail, which do not set Err.
 	Known map[invariant.Rule]int
 	// Calls is the number of API calls until the cluster had settled, keyed by verb and kind.
 	Calls map[string]int
@@ -63,12 +60,10 @@ type Report struct {
 	Err  error // the first failure
 }
 
-// Run plays a story on a cluster of four nodes. Run then ends all faults and checks that the cluster
-// settles.
+// Run plays a story on a cluster of four nodes, ends all faults and checks that the cluster settles.
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
-// RunSpoiled is like Run, but calls the function spoil with each new controller. The function may
-// change the controller.
+// RunSpoiled is like Run, but calls the function spoil with each new controller, which it may change.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, shapeOf(seed), spoil).tell(story)
 }
@@ -155,7 +150,7 @@ func newRun(seed uint64, shape shape, spoil func(*podController)) *run {
 	return r
 }
 
-// err returns the first failure so far. Call err only between two steps.
+// err returns the first failure so far. Call it only between two steps.
 func (r *run) err() error {
 	if err := r.checker.Awake(r.shape.owners()); err != nil {
 		return err
@@ -181,7 +176,8 @@ func (r *run) play(story Story) error {
 		}
 		err := kinds()[op.Do].do(r, op)
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-			err = nil // an API error is a normal answer to a user, for example NotFound or a webhook's denial
+			// An API error is a normal answer to a user, for example NotFound or a webhook's denial.
+			err = nil
 		}
 		if err == nil {
 			err = r.err()
@@ -200,8 +196,7 @@ func (r *run) pass(d time.Duration) error {
 
 func never() bool { return false }
 
-// hours lets the world run for the long duration d, but stops early if two controllers keep
-// overwriting each other's work.
+// hours is pass for a long duration, but stops early if two controllers keep overwriting each other's work.
 func (r *run) hours(d time.Duration) error {
 	isCut := func() bool { return r.controllers[1] != nil && r.report.Steps > disputeSteps }
 	err := r.passUnless(d, isCut)
@@ -211,11 +206,12 @@ func (r *run) hours(d time.Duration) error {
 	return err
 }
 
-// passUnless lets the world run for the duration d, but stops when isCut returns true.
+// passUnless is pass, but stops when isCut returns true.
 func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
 	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
 		if r.pools != nil && r.pools.inside.Passing != nil {
+			// The process that crashed was that of the pool.
 			r.pools.restart()
 			r.show()
 			continue
@@ -238,7 +234,7 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 	})
 }
 
-// dead finds the controller that has crashed in the middle of a pass, and returns its index.
+// dead returns the index of the controller that has crashed in the middle of a pass.
 func (r *run) dead() int {
 	if insideOf(r.controllers[0]).Passing == nil {
 		return 1
@@ -271,6 +267,7 @@ func (r *run) start(i int) {
 	}
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if c == r.fenced && call.Verb != "get" && call.Verb != "list" {
+			// The server refuses the writes of a leader whose lease has ended, but not its reads.
 			return replicastest.Fault{Before: failure.Forbidden.Of(call)}
 		}
 		r.pauses(i)
@@ -284,6 +281,7 @@ func (r *run) start(i int) {
 	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		// A later call may end the context of this pass.
 		r.cancel, r.ended = cancel, false
 		return sync(ctx, key)
 	}
@@ -299,7 +297,7 @@ func (r *run) start(i int) {
 	r.show()
 }
 
-// show updates r.world.Parts after a controller or another part was added or removed.
+// show updates r.world.Parts after a part has come or gone.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {
@@ -327,8 +325,7 @@ func (r *run) show() {
 	}
 }
 
-// snapshot saves the current state of the cluster. Later, run.behind lists this state, as if an
-// outdated API server had answered.
+// snapshot keeps what an API server shows that gets no further changes.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -338,9 +335,8 @@ func (r *run) snapshot() {
 	r.old.OwnerWatch.Hang()
 }
 
-// behind restarts a controller. The first lists of the new controller return the state that snapshot
-// has saved, as if an outdated API server answered them. Changes made since the snapshot arrive up to
-// a minute later.
+// behind restarts a controller, whose first lists come from the old server of snapshot. It learns of the changes since
+// then up to a minute later.
 func (r *run) behind(op Op) {
 	if r.old == nil {
 		return
@@ -351,7 +347,7 @@ func (r *run) behind(op Op) {
 	}
 }
 
-// toggleSecond starts r.controllers[1], or stops this controller if it is already running.
+// toggleSecond starts or stops the second controller.
 func (r *run) toggleSecond() {
 	if c := r.controllers[1]; c != nil {
 		c.View.Stop()
@@ -363,7 +359,7 @@ func (r *run) toggleSecond() {
 	r.start(1)
 }
 
-// controller returns one of the running controllers, selected by n.
+// controller returns one of the running controllers.
 func (r *run) controller(n int) *podController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
@@ -371,7 +367,6 @@ func (r *run) controller(n int) *podController {
 	return r.controllers[0]
 }
 
-// insideOf gives access to the internals of a controller.
 func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
 	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
@@ -384,7 +379,7 @@ func (r *run) ownerStream(n int) inside.Stream {
 	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
-// beforeCall returns the fault for a call. It runs before the call is sent.
+// beforeCall returns the fault for a call that is about to be sent.
 func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
@@ -405,7 +400,8 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 			r.ended = true
 		}
 	}
-	if r.ended { // the remaining calls of the pass fail anyway, because their context has ended
+	if r.ended {
+		// The remaining calls of the pass fail anyway, because their context has ended.
 		return replicastest.Fault{}
 	}
 	f := &r.fault
@@ -420,6 +416,7 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 		f.skip--
 		return replicastest.Fault{}
 	case f.crash && f.after:
+		// See afterCall.
 		return replicastest.Fault{}
 	case f.crash:
 		*f = fault{}
@@ -429,7 +426,7 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	return r.hit(f, call)
 }
 
-// hit converts the fault f into the Fault for a call, and updates f for the next call.
+// hit returns the Fault that f is for a call, and prepares f for the next call.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.mixed {
@@ -445,8 +442,8 @@ func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	return is
 }
 
-// A pause stops the first controller in the middle of a pass, before one of its calls. During the
-// pause, the watches of this controller hang, and all other parts continue.
+// A pause stops the first controller in the middle of a pass, before one of its calls. Its watches hang meanwhile, and
+// all other parts go on.
 type pause struct {
 	after int  // the pause begins before the n-th call from now; 0 means no pause
 	long  bool // the controller's lease ends during the pause, so the controller must not write afterwards
@@ -469,7 +466,8 @@ func (r *run) pauses(i int) {
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
 	end := r.Clock.Now().Add(r.pause.d)
 	for replicastest.Crashes(func() { r.runUntil(end, never) }) {
-		r.restart(1) // only the second controller can crash now
+		// Only the second controller can crash now.
+		r.restart(1)
 	}
 	if !pods {
 		c.View.ChildWatch.Resume()
@@ -479,14 +477,15 @@ func (r *run) pauses(i int) {
 	}
 	r.show()
 	if r.pause.long {
+		// Its lease has ended meanwhile. The pass that now goes on does not know that yet.
 		r.fenced = c
 	}
 }
 
-// endPause ends the pause and lets the controller write again, as if it had renewed its lease.
+// endPause lets the controller write again, as if it had renewed its lease.
 func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
-// stir makes the pods change every n seconds. If n is 0, the changes stop.
+// stir makes the pods change every n seconds, or no longer if n is 0.
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
@@ -495,29 +494,27 @@ func (r *run) stir(n int) {
 	r.show()
 }
 
-// restore replaces the state of the cluster with the last backup. It then restarts all controllers
-// with new caches. A Controller that detects a restore requests this restart with
-// controller.ErrRestored.
+// restore brings the last backup back.
 func (r *run) restore() {
 	if !r.backedUp {
 		return
 	}
 	r.backup()
 	r.checker.Restored()
+	// A Controller that notices a restore asks for this with controller.ErrRestored.
 	for i := range r.controllers {
 		r.restart(i)
 	}
 }
 
-// catchUp resumes the watches of a controller if they hang.
+// catchUp resumes the watches of a controller.
 func (r *run) catchUp(n int) {
 	view := r.controller(n).View
 	view.ChildWatch.Resume()
 	view.OwnerWatch.Resume()
 }
 
-// afterCall runs when a call has been answered. If the current fault is a crash after the call,
-// afterCall crashes the process.
+// afterCall crashes the process if it must crash after this call.
 func (r *run) afterCall() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}
@@ -525,8 +522,7 @@ func (r *run) afterCall() {
 	}
 }
 
-// race lets the cluster or a watch take a few steps before a call, or after a pass has listed the
-// cache.
+// race lets the cluster or a watch take a few steps in the middle of a pass.
 func (r *run) race() {
 	if r.races == 0 {
 		return
@@ -562,6 +558,7 @@ func (r *run) settle() error {
 	for i := range r.report.Faults["lost nodes"] {
 		r.RemoveNode("node-" + itoa(i+1))
 	}
+	// A namespace is gone only when its last pod is, and finalizers may hold the pods.
 	for range 100 {
 		if inside.Of[inside.Cluster](r.PodCluster).CreateNamespace(namespace) {
 			break
@@ -588,7 +585,8 @@ func (r *run) settle() error {
 	}
 	for _, c := range r.controllers {
 		if c != nil {
-			c.Skew = max(c.Skew, 0) // setting a clock back would lengthen all waits, so a clock that is ahead stays ahead
+			// Setting a clock back would lengthen all waits, so a clock that is ahead stays ahead.
+			c.Skew = max(c.Skew, 0)
 			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
@@ -617,7 +615,8 @@ func (r *run) wait() error {
 	}
 	r.report.Settle = r.report.Steps - before
 	most := settleSteps
-	if r.controllers[1] != nil { // two controllers overwrite each other's status while their views differ
+	if r.controllers[1] != nil {
+		// Two controllers overwrite each other's status while their views differ.
 		most *= 4
 	}
 	if r.report.Settle > most {
@@ -626,6 +625,7 @@ func (r *run) wait() error {
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
+	// What has settled stays so: in the next minutes, no write and no call follows.
 	version, calls, poolVersion := inside.Of[inside.Cluster](r.PodCluster).Version(), r.checker.Calls(), r.poolVersion()
 	if err := r.pass(calm); err != nil {
 		return err
@@ -666,7 +666,7 @@ func (r *run) poolVersion() uint64 {
 	return inside.Of[inside.Cluster](r.pools.Cluster).Version()
 }
 
-// endAll deletes all owners and checks that the controllers no longer remember them.
+// endAll deletes all owners and checks that the controllers forget them.
 func (r *run) endAll() error {
 	for _, rs := range r.Owners("") {
 		if err := r.DeleteOwner(r.ctx, rs.Namespace, rs.Name, metav1.DeletePropagationBackground); err != nil {
@@ -691,7 +691,7 @@ func (r *run) noLag(n int) {
 	view.ChildWatch.Lag, view.OwnerWatch.Lag = lag, lag
 }
 
-// relist lists owners and pods again. This also repairs a broken watch.
+// relist lists owners and pods again, which also mends a broken watch.
 func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
 
 func (r *run) endNamespace(n int) {
@@ -700,15 +700,16 @@ func (r *run) endNamespace(n int) {
 	}
 }
 
-// loseNode makes another node fail. At most two nodes fail in a story.
+// loseNode makes another node fail.
 func (r *run) loseNode() {
 	if lost := r.report.Faults["lost nodes"]; lost < 2 {
+		// Two of four nodes stay.
 		r.report.Faults["lost nodes"]++
 		r.LoseNode("node-" + itoa(lost+1))
 	}
 }
 
-// ofPool calls the given function with r.pools. If there are no pools, ofPool does nothing.
+// ofPool calls the function with r.pools, if there are pools.
 func (r *run) ofPool(do func(*pools) error) error {
 	if r.pools == nil {
 		return nil

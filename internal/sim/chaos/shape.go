@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A shape is the configuration of a story's cluster and controllers. The seed of the story
-// determines the shape. With many seeds, all kinds of faults happen in each shape.
+// A shape is the configuration of a story's cluster and controllers, which the seed of the story determines. With many
+// seeds, all kinds of faults happen in each shape.
 type shape struct {
 	versions  bool // the caches report their resourceVersion to the controllers
 	elsewhere bool // the process also runs a controller for another cluster
@@ -49,8 +49,8 @@ type shape struct {
 	plant     Plant         // the defect of the pool's controller
 }
 
-// Templates is the first of the seeds whose shapes have templates. The shape of Templates + n is otherwise that of n,
-// with a pool, so that older seeds tell the same stories as before.
+// Templates is the first of the seeds whose shapes have templates. Otherwise the shape of Templates + n is that of n,
+// with a pool, so that older seeds play the same stories as before.
 const Templates = 720_720 << 20 // a multiple of the moduli in shapeOf
 
 // Updates is the first of the seeds whose shapes have updates, like Templates.
@@ -97,7 +97,7 @@ func shapeOf(seed uint64) shape {
 	return s
 }
 
-// other is the name of the second namespace for pods. Only cluster-scoped owners create pods there.
+// other is the second namespace for pods. Only cluster-scoped owners create pods there.
 const other = "other"
 
 // owners returns the namespace of all owners, or "" if owners are cluster-scoped.

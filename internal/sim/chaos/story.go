@@ -27,8 +27,8 @@ import (
 // A Story is a sequence of operations.
 type Story []Op
 
-// An Op is one operation. The meaning of N and M depends on Do. If a number selects a pod, it is an
-// index into the pods sorted by name, and it wraps around after the last pod.
+// An Op is one operation. The meaning of N and M depends on Do. A number that selects a pod is an index into the pods
+// sorted by name, and wraps around after the last one.
 type Op struct {
 	Do   string
 	N, M int
@@ -95,13 +95,13 @@ func ofGroups() map[string]int {
 // length is the minimum number of operations in a generated story.
 const length = 60
 
-// Generate returns a random story for a seed. Time passes after each operation, except within a
-// scene.
+// Generate returns a random story for a seed. Time passes after each operation, except within a scene.
 func Generate(seed uint64) Story {
 	r, shape := rand.New(rand.NewPCG(seed, 1)), shapeOf(seed)
 	var all []string
 	for name, k := range kinds() {
-		if shape.pools && strings.Contains(name, "pool") { // in shapes without pools, these operations do nothing
+		if shape.pools && strings.Contains(name, "pool") {
+			// In shapes without pools, these operations do nothing.
 			k.weight *= 6
 		}
 		switch {
@@ -140,19 +140,18 @@ func Generate(seed uint64) Story {
 	return beset(story, seed)
 }
 
-// between returns how long a generated story runs between two operations. A changed worker takes up to a minute to be ready
-// again, so a rollout needs a while now and then.
+// between returns how long a generated story runs between two operations.
 func between(r *rand.Rand, shape shape) time.Duration {
 	d := time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)
 	if shape.updates && r.IntN(4) == 0 {
+		// A changed worker takes up to a minute to be ready again, so a rollout needs a while now and then.
 		d *= 20
 	}
 	return d
 }
 
-// shrinkSteps is the number of steps after which Shrink gives up. These steps take about a minute.
-// Shrink needs fewer steps for most stories. However, a story that never ends reaches the limit
-// mostSteps each time it is played.
+// shrinkSteps is the number of steps after which Shrink gives up, about a minute's worth. Most stories need fewer, but
+// one that never ends reaches mostSteps each time it is played.
 const shrinkSteps = 1_000_000
 
 // A Shrunk is a failing story from which Shrink has removed unnecessary operations.
@@ -164,10 +163,9 @@ type Shrunk struct {
 	steps int // number of steps played so far
 }
 
-// Shrink shortens a story that failed with err. It tries to remove halves of the story, then
-// quarters, and so on down to single operations. A part is removed if the remaining story still
-// breaks the same rule. Shrink tries parts of the same size again and again, until no part of this
-// size can be removed. It gives up after a total of more than shrinkSteps steps.
+// Shrink shortens a story that failed with err. It tries to remove halves of the story, then quarters, and so on down
+// to single operations, each size again and again until nothing of it can be removed. A part is removed if the rest
+// still breaks the same rule. Shrink gives up after a total of more than shrinkSteps steps.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {
@@ -183,13 +181,14 @@ func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	return s
 }
 
-// shorten divides the story into parts of the given size, and tries to remove each part.
+// shorten tries to remove each part of the given size.
 func (s *Shrunk) shorten(size int, play func(Story) Report) {
 	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
 		without := slices.Concat(s.Story[:from], s.Story[from+size:])
 		report := play(without)
 		s.steps += report.Steps
 		if report.Err == nil || invariant.RuleOf(report.Err) != invariant.RuleOf(s.Err) {
+			// Another failure is another story.
 			from += size
 			continue
 		}
