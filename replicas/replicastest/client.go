@@ -89,7 +89,7 @@ type Call struct {
 	// ResourceVersion is the version in the preconditions of a deletion or in the metadata of a patch of a child, or ""
 	// if there is none.
 	ResourceVersion string
-	// Err is the error that the call returned. It is set only for the calls in a Record.
+	// Err is the error that the call returned, or nil. It is set only for the calls in a Record.
 	Err error
 }
 

@@ -170,7 +170,8 @@ func newTable[T Object[T]](s server, kind schema.GroupVersionKind) *table[T] {
 
 // hasGeneration reports whether the server sets the generation of a kind.
 func hasGeneration(kind schema.GroupKind) bool {
-	// Custom resources always have a generation. Of the core group only a few kinds do: no ConfigMap, no Service.
+	// All kinds outside the core group are taken to have a generation. Inside it only a few have one: no ConfigMap, no
+	// Service.
 	return kind.Group != "" || slices.Contains([]string{"Pod", "PodTemplate", "ReplicationController"}, kind.Kind)
 }
 

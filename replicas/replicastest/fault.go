@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault describes how a request fails. The zero Fault is none.
+// A Fault describes how a request fails. The zero Fault lets it succeed.
 type Fault struct {
 	Before error // if set, the request has no effect and returns this error
 	After  error // if set, the request takes effect and returns this error

@@ -171,7 +171,7 @@ func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	}
 	for _, ref := range child.GetOwnerReferences() {
 		owner, ok := c.owners.rows.get(namespace, ref.Name)
-		// Owners of other kinds are not simulated, so they count as there. A new owner of the same name is not the
+		// Owners of other kinds are not simulated, so they count as existing. A new owner of the same name is not the
 		// child's.
 		if ref.Kind == c.owners.kind.Kind && (!ok || owner.GetUID() != ref.UID) {
 			uids = append(uids, ref.UID)

@@ -82,7 +82,7 @@ func (c *Client[O, C]) Record() *Record {
 	return r
 }
 
-// Count returns the number of calls with this verb, also of those that failed. Count("") counts all calls.
+// Count returns the number of calls with this verb, including those that failed. Count("") counts all calls.
 func (r *Record) Count(verb string) (n int) {
 	for _, call := range r.calls() {
 		if verb == "" || call.Verb == verb {

@@ -131,7 +131,7 @@ func (t *table[T]) prepare(obj, old T) error {
 	return nil
 }
 
-// write stores obj, a changed copy of old.
+// write stores obj, a changed copy of old, and returns what is stored.
 func (t *table[T]) write(old, obj T) T {
 	switch {
 	case same(obj, old):

@@ -280,7 +280,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	k := w.checker
 	for _, p := range k.truth.pods {
 		if p.Name == call.Name {
-			// A pod of this name exists, so the call was about something.
+			// A pod has this name, so the call was not in vain.
 			delete(w.missed, call.Name)
 			return
 		}
