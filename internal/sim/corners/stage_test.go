@@ -36,26 +36,24 @@ const (
 	landsAfter = 40 * time.Second
 	// pausedFor is how long a controller stands still while another controller works.
 	pausedFor = 5 * time.Second
-	// calm is the time in which everything must settle after the last step. The error back-off is short after
-	// one fault, but an expectation may have to expire.
+	// calm is the time in which everything must settle after the last step. The error back-off is short after one
+	// fault, but an expectation may have to expire.
 	calm = 20 * time.Minute
-	// mostSteps is the maximum number of steps in a play. Without a maximum, a play in which parts keep each
-	// other busy would never end.
+	// mostSteps is the maximum number of steps in a play. Nothing else ends a play whose parts keep each other busy.
 	mostSteps = 100_000
 )
 
-// A scenario is a list of user actions and incidents, each at its own time. An incident is, for example, the
-// loss of a node.
+// A scenario is a list of user actions and incidents, such as the loss of a node, each at its own time.
 type scenario struct {
 	name  string
 	nodes int // 0 means three
 	steps []step
-	// noHang leaves out the disturbances in which a watch hangs. If a watch hangs before a step of this
-	// scenario, the scenario correctly ends in another state.
+	// noHang leaves out the disturbances in which a watch hangs. If it hung before a step of this scenario, another
+	// final state would be right.
 	noHang bool
-	// noReplay leaves out the disturbances in which a hung watch resumes and delivers its delayed events one by
-	// one. In this scenario, these disturbances lead to a known failure. The controller deletes a pod that was
-	// missing from a live list. This deletion breaks the rule invariant.AnothersListed.
+	// noReplay leaves out the disturbances in which a hung watch delivers its delayed events one by one. In this
+	// scenario, they lead to a known failure: the controller deletes a pod that was missing from a live list, which
+	// breaks the rule invariant.AnothersListed.
 	noReplay bool
 }
 
@@ -118,7 +116,7 @@ type pass struct {
 	events int
 }
 
-// A stage is one play of a scenario. A stage is also a Part, and acts in the World in place of the controller.
+// A stage is one play of a scenario. It is also a Part, which acts in the World in place of the controller.
 type stage struct {
 	*replicastest.PodCluster
 	controller *podController
@@ -129,8 +127,8 @@ type stage struct {
 	hit      bool
 	at       pass // the pass that must use a stale view
 	relistAt time.Time
-	resume   func() // if not nil, the method relist calls this function instead of making lists
-	isBlind  bool   // if set, and if the next call is a get or a list, the next call fails
+	resume   func() // what relistAt brings instead of lists; may be nil
+	isBlind  bool   // the next call fails if it is a get or a list
 	steps    int
 }
 
@@ -208,8 +206,7 @@ func (s *stage) restart() {
 	}
 }
 
-// strikes returns true if the disturbance of this play has the given kind and number, and must therefore happen
-// now. After strikes has returned true once, all later calls return false.
+// strikes reports whether the disturbance of this play must happen now, which it does once.
 func (s *stage) strikes(k kind, n int) bool {
 	if s.hit || s.kind != k || s.n != n {
 		return false
@@ -237,6 +234,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	case s.strikes(refused, n):
 		return replicastest.Fault{Before: s.failure.Of(call)}
 	case s.strikes(resent, n):
+		// The resent request meets the effect of the first one.
 		return replicastest.Fault{After: s.failure.Of(call), Resend: true}
 	case s.strikes(late, n):
 		return replicastest.Fault{Before: failure.Timeout.Of(call), Late: landsAfter}
@@ -253,8 +251,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	return replicastest.Fault{}
 }
 
-// pause interrupts a pass of the controller. Another controller works for the time pausedFor, and then ends.
-// After that, the interrupted pass continues.
+// pause interrupts a pass while another controller works and ends.
 func (s *stage) pause() {
 	view := s.controller.View
 	view.ChildWatch.Hang()
@@ -280,21 +277,18 @@ func (s *stage) holds() bool {
 	return s.kind == stale && !s.hit && s.seen.events >= s.at.events-s.back
 }
 
-// Due returns the time of the next action.
 func (s *stage) Due() (time.Time, bool) {
 	at, _, ok := s.next()
 	return at, ok
 }
 
-// Step performs the next action.
 func (s *stage) Step() {
 	if _, do, ok := s.next(); ok {
 		do()
 	}
 }
 
-// next returns the next action and its time. If an event and a pass are due at the same time, the event comes
-// first.
+// next returns the next action and its time. An event comes before a pass that is due at the same time.
 func (s *stage) next() (at time.Time, do func(), ok bool) {
 	consider := func(due time.Time, is bool, what func()) {
 		if is && (!ok || due.Before(at)) {
@@ -331,8 +325,7 @@ func (s *stage) relist() {
 	s.controller.View.OwnerWatch.Relist()
 }
 
-// deliver delivers the next event. If the disturbance hits this event, deliver instead loses the event, or makes
-// the watch break or hang.
+// deliver delivers the next event, unless the disturbance hits it.
 func (s *stage) deliver() {
 	n := s.seen.events
 	s.seen.events++

@@ -21,12 +21,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A command describes one kind of line in a story. A command simulates a user or an event in the cluster, or
-// controls the story itself.
+// A command is one kind of line in a story. It simulates a user or an event in the cluster, or controls the story
+// itself.
 type command struct {
-	// args lists the arguments of the command. N is a number, D is a duration, and a|b is a choice. VERB is the
-	// verb of a call, and FAILURE is the name of a failure. Any other word is a name. Arguments in brackets are
-	// optional.
+	// args lists the arguments of the command. N is a number, D is a duration, and a|b is a choice. VERB is the verb of
+	// a call, and FAILURE is the name of a failure. Any other word is a name. Arguments in brackets are optional.
 	args string
 	do   func(s *stage, a args) error
 }
@@ -83,9 +82,9 @@ func commands() map[string]command {
 		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d(); return nil }},
 		"remember-writes": {"", func(s *stage, _ args) error { s.remember, s.controller.RememberWrites = true, true; return nil }},
 
-		// These commands control the story. The command "run" lets time pass, and the command "pass" makes one
-		// pass. The command "calls" prints the number of calls since the previous "calls". The command "range"
-		// prints the lowest and the highest number of active pods since the previous "range".
+		// These commands control the story: "run" lets time pass, and "pass" makes one pass. "calls" prints the number
+		// of calls since the previous "calls", and "range" the lowest and highest number of active pods since the
+		// previous "range".
 		"run":   {"D", func(s *stage, a args) error { return s.run(a.d()) }},
 		"pass":  {"SET", (*stage).makePass},
 		"calls": {"", (*stage).countCalls},
@@ -125,8 +124,7 @@ func (s *stage) do(line string) error {
 	return nil
 }
 
-// parse checks the given arguments against the usage of a command. It returns a map from the words of the usage to
-// the arguments.
+// parse checks the given arguments against the usage of a command, and returns them by the words of the usage.
 func parse(usage string, given []string) (args, error) {
 	a := args{}
 	for word := range strings.FieldsSeq(usage) {
@@ -281,7 +279,7 @@ func (s *stage) loseAnswer(a args) error {
 	return s.arm(a, f)
 }
 
-// landLate makes calls time out. The calls take effect later, even if their controller has died by then.
+// landLate makes calls time out, and take effect later, even if their controller has died by then.
 func (s *stage) landLate(a args) error { return s.arm(a, fault{failure: "timeout", late: a.d()}) }
 
 // crash makes the controller die just after a call.
@@ -289,6 +287,7 @@ func (s *stage) crash(a args) error { return s.arm(a, fault{effect: true, crash:
 
 func (s *stage) arm(a args, f fault) error {
 	if s.fault.left > 0 {
+		// A story whose fault does not happen shows nothing.
 		return errors.New("the fault before has not come about")
 	}
 	f.verb, f.skip, f.left = a["VERB"], a.n("after"), max(a.n("times"), 1)
@@ -296,8 +295,7 @@ func (s *stage) arm(a args, f fault) error {
 	return nil
 }
 
-// forever is the delay of events during a hold. To deliver the delayed events, a story uses the command named
-// "deliver" or "follow".
+// forever is the delay of events during a hold, until a story uses "deliver" or "follow".
 const forever = 1000 * time.Hour
 
 // A watch is the event stream of one kind of objects.
@@ -321,9 +319,8 @@ func (s stream[T]) Break()              { s.of.Break() }
 func (s stream[T]) Relist()             { s.of.Relist() }
 func (s stream[T]) lag(d time.Duration) { s.of.Lag = d }
 
-// onWatch returns a command that calls the given function for one watch. If the command has the argument "of=old",
-// the watch belongs to the older controller. Otherwise, the watch belongs to the standby, or to the current
-// controller if there is no standby.
+// onWatch returns a command that calls the function for one watch: that of the older controller with "of=old",
+// otherwise that of the standby, or of the current controller if there is no standby.
 func onWatch(do func(watch, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		c := s.controller
@@ -345,7 +342,7 @@ func onWatch(do func(watch, args)) func(*stage, args) error {
 	}
 }
 
-// deliver delivers the next N events. Without N, it delivers all events.
+// deliver delivers the next N events, or all of them without N.
 func deliver(w watch, a args) {
 	n := w.Pending()
 	if _, given := a["N"]; given {
@@ -377,16 +374,17 @@ func (s *stage) failOver(args) error {
 	return nil
 }
 
-// begin makes the standby the current controller, and starts its work.
+// begin makes the standby the current controller.
 func (s *stage) begin() {
 	s.controller, s.standby = s.standby, nil
+	// A leader that begins looks at every owner.
 	for _, rs := range s.controller.View.OwnerWatch.In(namespace) {
 		s.controller.Worker.Wake(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, 0)
 	}
 	s.show()
 }
 
-// join makes the standby the current controller, while the previous controller also continues to work.
+// join makes the standby the current controller, while the previous one goes on working.
 func (s *stage) join(args) error {
 	if s.standby == nil {
 		return errors.New("nobody stands by")

@@ -28,8 +28,7 @@ import (
 // many is the maximum number of pods that are printed one by one.
 const many = 12
 
-// A happening is an event in a step. If the same event happens several times in a row, all these events are one
-// happening. The value of the field times is the number of events in the happening.
+// A happening is an event in a step, or several equal ones in a row.
 type happening struct {
 	first, last time.Duration // the times of the first and the last event, from the start of the story
 	times       int
@@ -75,7 +74,7 @@ func (s *stage) told() string {
 	return b.String()
 }
 
-// short formats a duration in whole milliseconds. The result is never 0.
+// short formats a duration in whole milliseconds, but never as 0.
 func short(d time.Duration) string {
 	if d < time.Millisecond {
 		return "an instant"
@@ -83,10 +82,10 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// batches formats the creations of a pass, in the batches of slow start. It shows which pods were created, why
-// other creations failed, and how many creations were skipped.
+// batches formats the creations of a pass in the batches of slow start, with the reasons of those that failed.
 func (s *stage) batches(result podPass) string {
 	var batches []string
+	// Slow start sends 1, 2, 4 and so on.
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
 		batch := left[:min(size, len(left))]
 		left = left[len(batch):]
@@ -126,8 +125,7 @@ func answers(batch []creation) string {
 	return strings.Join(texts, " ")
 }
 
-// choices formats the deleted pods, and explains why each pod was chosen. If there are too many pods to print them
-// one by one, choices formats only their number.
+// choices formats the deleted pods, each with the reason why it was chosen.
 func (s *stage) choices(victims []replicas.Deletion[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
@@ -153,8 +151,7 @@ func (s *stage) podNames(pods []*corev1.Pod) string {
 // state formats the ReplicaSets and the pods at the end of a step.
 func (s *stage) state() string { return s.sets() + s.pods() }
 
-// sets formats the ReplicaSets. For each ReplicaSet, sets shows the desired number of replicas and the status. It
-// also shows the effects of calls that the controller still expects.
+// sets formats the ReplicaSets, with the effects of calls that the controller still expects.
 func (s *stage) sets() string {
 	rows := [][]string{{"SET", "WANTED", "REPLICAS", "READY", "AVAILABLE", "TERMINATING", "EXPECTS", "NOTES"}}
 	known := map[types.UID]bool{}
@@ -169,6 +166,7 @@ func (s *stage) sets() string {
 			number(status.AvailableReplicas), number(terminating), cmp.Or(s.expected(rs.UID), "nothing"), s.setNotes(rs),
 		})
 	}
+	// The controller may still expect effects for an owner that is gone.
 	gone := len(rows)
 	for key := range s.known() {
 		if !known[key.UID] && s.expected(key.UID) != "" {
@@ -219,8 +217,7 @@ func ledgersOf(c *podController) map[expectations.Key]*ledger.Ledger[*corev1.Pod
 	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](insideOf(c).Ledgers).Ledgers()
 }
 
-// expected formats the creations or deletions of one owner that the controller waits to see in the cache. If
-// nothing is expected, the result is "".
+// expected formats the creations or deletions of an owner that the controller waits to see in the cache. "" means none.
 func (s *stage) expected(owner types.UID) string {
 	for key, known := range s.known() {
 		creations, deletions := known.Awaited()
@@ -264,13 +261,13 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// pods formats the pods one by one. If there are too many pods to print them one by one, the function counts equal
-// pods instead.
+// pods formats the pods one by one, or if there are many the numbers of equal ones.
 func (s *stage) pods() string {
 	pods := s.Children(namespace)
 	if s.controller != nil {
 		for _, p := range s.controller.View.ChildWatch.In(namespace) {
 			if !slices.ContainsFunc(pods, func(other *corev1.Pod) bool { return other.UID == p.UID }) {
+				// The server no longer has it.
 				pods = append(pods, p)
 			}
 		}
@@ -324,8 +321,8 @@ func (s *stage) ownerOf(p *corev1.Pod) string {
 	return ref.Name
 }
 
-// selects returns the value of the label "app" that an owner selects. If ref is nil, the result is "". If the owner
-// cannot be read, the result is the name of the owner.
+// selects returns the value of the label "app" that an owner selects, or "" for a nil ref. If the owner cannot be read,
+// it returns the owner's name.
 func (s *stage) selects(ref *metav1.OwnerReference) string {
 	if ref == nil {
 		return ""
@@ -381,11 +378,11 @@ func (s *stage) podNotes(p *corev1.Pod) string {
 
 func number(n int32) string { return strconv.Itoa(int(n)) }
 
-// table aligns rows. The first row contains the titles, and the last column contains notes. If no row has a note,
-// table leaves out this column. It also removes spaces at the ends of lines.
+// table aligns rows. The first row contains the titles, and the last column contains notes.
 func table(rows [][]string) string {
 	last := len(rows[0]) - 1
 	if !slices.ContainsFunc(rows[1:], func(row []string) bool { return row[last] != "" }) {
+		// No row has a note.
 		for i := range rows {
 			rows[i] = rows[i][:last]
 		}

@@ -64,8 +64,7 @@ type stage struct {
 	active, fewest, most int // active pods now, and the lowest and highest number since the last count
 }
 
-// A fault affects calls with one verb. The value of the field skip is the number of calls that still succeed
-// before the fault begins. The value of the field left is the number of calls that the fault still affects.
+// A fault affects calls with one verb: after skip calls that succeed, the next left calls.
 type fault struct {
 	verb, failure string
 	skip, left    int
@@ -92,13 +91,12 @@ func newStage() *stage {
 	return s
 }
 
-// number chooses the printed name of a pod. The argument is the real name, which a controller has chosen. In the
-// printed name, a number replaces the five random letters of the real name, so that a story is easier to read. The
-// numbers follow the order of the calls.
+// number chooses the printed name of a pod that a controller has just named.
 func (s *stage) number(name string) {
 	if _, known := s.numbers[name]; known || len(name) <= suffix {
 		return
 	}
+	// A number in the order of the calls takes the place of the five random letters, because people read these stories.
 	prefix := name[:len(name)-suffix]
 	s.chosen[prefix]++
 	s.numbers[name] = prefix + strconv.Itoa(s.chosen[prefix])
@@ -149,8 +147,8 @@ func active(obj metav1.Object) int {
 	return 0
 }
 
-// step runs the lines of a step. It returns the happenings and the state at the end. If a line is wrong, at is the
-// index of this line.
+// step runs the lines of a step, and returns its happenings and the state at its end. If a line is wrong, at is its
+// index.
 func (s *stage) step(lines []string) (text string, at int, err error) {
 	s.log = nil
 	for i, line := range lines {
@@ -168,7 +166,6 @@ func (s *stage) restart() {
 	s.show()
 }
 
-// stop stops the controller.
 func (s *stage) stop() {
 	if s.controller != nil {
 		s.controller.View.Stop()
@@ -180,14 +177,14 @@ func (s *stage) stop() {
 
 func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil, nil, nil, nil }
 
-// show updates the field Parts of s.world. Parts contains the cluster, and the current and the former controller
-// if they exist. If there is a standby, Parts also contains the View of the standby.
+// show updates the parts of the world after a controller has come or gone.
 func (s *stage) show() {
 	s.world.Parts = []replicastest.Part{s.PodCluster}
 	if s.controller != nil {
 		s.world.Parts = append(s.world.Parts, s.controller)
 	}
 	if s.standby != nil {
+		// It follows the watches, but makes no pass.
 		s.world.Parts = append(s.world.Parts, s.standby.View)
 	}
 	if s.former != nil {
@@ -206,7 +203,6 @@ func (s *stage) newController() *podController {
 	return c
 }
 
-// insideOf gives access to the internals of a controller.
 func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
 	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
@@ -219,8 +215,7 @@ func (s *stage) run(d time.Duration) error {
 	return nil
 }
 
-// mortal calls the given function, and reports whether the controller died during the call. If the controller
-// died, mortal also removes this controller from the stage.
+// mortal calls the function, and reports whether the controller died in it. One that died leaves the stage.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
 		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(s.controller, podPass{})+"the controller dies")
@@ -229,7 +224,7 @@ func (s *stage) mortal(do func()) (died bool) {
 	return died
 }
 
-// before returns the fault for a call. The function runs before the call is sent.
+// before returns the fault for a call that is about to be sent.
 func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	s.calls[call.Verb]++
 	s.made = ""
@@ -244,6 +239,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 		f.skip--
 		return replicastest.Fault{}
 	case f.crash:
+		// The call takes effect. The controller dies when it would get the answer, in done.
 		f.now = true
 		return replicastest.Fault{}
 	}
@@ -258,7 +254,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	return replicastest.Fault{Before: failure.Of(call)}
 }
 
-// done records the answer to a call. If the controller must die after this call, done makes it die.
+// done records the answer to a call.
 func (s *stage) done(call replicastest.Call, err error) {
 	text := ""
 	if err != nil {
@@ -269,6 +265,7 @@ func (s *stage) done(call replicastest.Call, err error) {
 		s.creations = append(s.creations, creation{s.called(call.Name), s.made != "", err})
 	case text == "":
 	case call.Verb == "patch" || len(s.creations)+len(s.victims) == 0:
+		// It is an adoption or a release, or a call before the pass creates or deletes.
 		s.claims = append(s.claims, text)
 	default:
 		s.refused = append(s.refused, text)
@@ -286,8 +283,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// passed adds a pass to the output of the step. If a pass has nothing to report and requests no further pass,
-// passed omits this pass.
+// passed adds a pass to the output of the step, unless it did nothing and requests no further pass.
 func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(c, result)
@@ -302,7 +298,8 @@ func (s *stage) passed(c *podController, result podPass) {
 	s.forgetPass()
 	back := result.RequeueAfter
 	if known := ledgersOf(c)[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
-		back = 0 // the output already contains this time; see the method expected
+		// The output contains this time already; see expected.
+		back = 0
 	}
 	if text+warnings != "" || back > 0 {
 		who := rs.Name
@@ -393,7 +390,7 @@ func (s *stage) warnings() string {
 	return strings.Join(slices.Compact(texts), "\n")
 }
 
-// messages formats errors in one line. messages leaves out the part of each error that names the reporter.
+// messages formats errors in one line, without the part of each that names the reporter.
 func messages(err error) string {
 	var texts []string
 	for line := range strings.Lines(err.Error()) {

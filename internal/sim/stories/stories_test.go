@@ -1,21 +1,20 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stories describes incidents and replays them with the real controller on the simulated cluster,
-// in virtual time. To learn how pods are kept alive and what can go wrong, read testdata/stories.txtar.
+// Package stories describes incidents and replays them with the real controller on the simulated cluster, in virtual
+// time. To learn how pods are kept alive and what can go wrong, read testdata/stories.txtar.
 //
 //	go test ./internal/sim/stories -run /07     # plays one story
 //	go test ./internal/sim/stories -rewrite     # writes the outputs anew: read every change
 //
-// A story consists of comments and steps. A step consists of commands, a line of dashes, and the output of
-// the commands. The output begins with the events and their times. For each pass that changed something,
-// the output lists the creations in call order. The character "|" separates the batches of slow start.
-// Next, the output lists each ReplicaSet with its status in the API server and with the changes that the
-// controller still expects. Finally, the output lists the pods. Notes describe the differences between the
-// controller's cache and the API server.
+// A story consists of comments and steps, and a step of commands, a line of dashes, and their output. The output begins
+// with the events and their times. For each pass that changed something, it lists the creations in call order, where
+// "|" separates the batches of slow start. Then follow the ReplicaSets with their status in the API server and with
+// what the controller still expects, and at last the pods. Notes say how the controller's cache differs from the API
+// server.
 //
-// The commands are defined in commands_test.go. A line that starts with "# ids:" lists facts of
-// docs/behaviour.md. The whole story proves these facts.
+// The commands are in commands_test.go. A line that starts with "# ids:" lists facts of docs/behaviour.md, which the
+// whole story proves.
 package stories
 
 import (
@@ -73,7 +72,7 @@ func testStory(t *testing.T, text string) string {
 	return played
 }
 
-// ids returns the ids of the facts that a story proves. The name of the test begins with these ids.
+// ids returns the ids of the facts that a story proves, with which the name of its test begins.
 func ids(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	ids, found := strings.CutPrefix(first, "# ids: ")
@@ -83,8 +82,8 @@ func ids(text string) string {
 	return ids + " "
 }
 
-// play runs the steps of a story, and returns the story with their outputs. If a command is wrong, at is the number
-// of its line.
+// play runs the steps of a story, and returns the story with their outputs. If a command is wrong, at is the number of
+// its line.
 func (s *stage) play(text string) (played string, at int, err error) {
 	var b strings.Builder
 	var commands []string
