@@ -106,8 +106,8 @@ func always(int) bool { return true }
 
 var yes, backOff = true, controller.Options{BackOffFailed: &yes}
 
-// If BackOffFailed is set and pods end as soon as they are created, each replacement is delayed longer than the
-// one before, up to a maximum (kubernetes#72593).
+// With BackOffFailed, pods that end as soon as they are created are replaced after a delay that grows each time, up to
+// a maximum (kubernetes#72593).
 func TestPodsThatFailAtOnce(t *testing.T) {
 	t.Parallel()
 	assert.Greater(t, newFailing(t, 1, controller.Options{}, always).made(30*time.Second), 100, "as Kubernetes does")
@@ -135,8 +135,7 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 	}
 }
 
-// If half of the pods that were created together fail, their replacement is delayed by 5 seconds instead of 10.
-// In this test, 20 of 40 pods fail.
+// Half of the pods that were created together fail, 20 of 40. Their replacement is delayed by 5 seconds instead of 10.
 func TestARoundOfWhichHalfFail(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 40, backOff, func(n int) bool { return n < 20 })
@@ -146,8 +145,8 @@ func TestARoundOfWhichHalfFail(t *testing.T) {
 	assert.Len(t, f.running(), 40)
 }
 
-// If the owner's spec changes, creations are no longer delayed. For example, a user scales the owner or repairs
-// the template.
+// Creations are no longer delayed when the owner's spec changes, for example because a user scales it or repairs the
+// template.
 func TestANewGenerationEndsTheHold(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 1, backOff, func(n int) bool { return n < 4 })
@@ -158,8 +157,8 @@ func TestANewGenerationEndsTheHold(t *testing.T) {
 	assert.Len(t, f.running(), 1)
 }
 
-// If the pod for one of the replicas fails again and again, only the creation of its replacement is delayed.
-// Other missing pods are created at once.
+// The pod for one of the replicas fails again and again. Only its replacement is delayed, and other missing pods are
+// created at once.
 func TestWhatElseIsMissingIsCreated(t *testing.T) {
 	t.Parallel()
 	bad := map[int]bool{0: true, 10: true, 11: true, 12: true}
@@ -175,9 +174,9 @@ func TestWhatElseIsMissingIsCreated(t *testing.T) {
 	assert.Len(t, f.running(), 10)
 }
 
-// If none of the pods that were created together ends soon, the next delay is as short as the first one. If
-// someone deletes a pod that has lasted for longer than the delay, the pod is replaced at once. If a pod fails
-// more than ten minutes after its creation, the pod is also replaced at once.
+// After a round of which none ends soon, the next delay is as short as the first one. A pod that has lasted for longer
+// than the delay is replaced at once if someone deletes it, and so is one that fails more than ten minutes after its
+// creation.
 func TestARoundThatLives(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 1, backOff, func(n int) bool { return n < 3 || n == 5 })
@@ -194,8 +193,8 @@ func TestARoundThatLives(t *testing.T) {
 	assert.Len(t, f.running(), 1)
 }
 
-// If the labels of new pods are changed at once, the pods leave their owner. For BackOffFailed, these pods count
-// as ended, and the event contains their new labels.
+// The labels of new pods are changed at once, so the pods leave their owner. For BackOffFailed they count as ended, and
+// the event contains their new labels.
 func TestPodsWhoseLabelsDrift(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 3, backOff, always)
@@ -211,8 +210,8 @@ func TestPodsWhoseLabelsDrift(t *testing.T) {
 	assert.Contains(t, told[0], `labels "app=drifted" do not match`)
 }
 
-// If one webhook changes the labels of new pods and another webhook refuses to delete them, the number of delete
-// calls stays limited.
+// One webhook changes the labels of new pods, and another one refuses to delete them. The number of delete calls stays
+// limited.
 func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)
@@ -224,8 +223,8 @@ func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 	assert.Less(t, calls.Count("delete"), 1000, "in six hours")
 }
 
-// If each creation fails for a different reason than the one before, the ReplicaFailure condition contains the
-// latest reason. The delay between creations limits how often the condition changes.
+// Each creation fails for another reason than the one before, and the ReplicaFailure condition has the latest one. The
+// delay between creations limits how often it changes.
 func TestTheConditionNamesTheLastCause(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)

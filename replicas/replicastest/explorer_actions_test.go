@@ -22,8 +22,7 @@ type action struct {
 	do   func(w *world)
 }
 
-// systemActions returns the actions that need no user and no fault. Time passes only if no other system action
-// is possible.
+// systemActions returns the actions that need no user and no fault.
 func (w *world) systemActions() (actions []action) {
 	add := func(possible bool, name string, do func(w *world)) {
 		if possible {
@@ -41,6 +40,7 @@ func (w *world) systemActions() (actions []action) {
 	due, waits := w.controller.Worker.Due()
 	now := !due.After(w.cluster.Clock.Now())
 	add(waits && now && view.Synced(), "pass", (*world).pass)
+	// Time passes only if nothing else can happen.
 	add(waits && !now && len(actions) == 0, "time passes", (*world).jump)
 	return actions
 }
@@ -107,7 +107,7 @@ func (w *world) userActions() (actions []action) {
 	return actions
 }
 
-// replace deletes a pod, and creates another pod with the same name. The new pod has no owner.
+// replace puts a pod without an owner in the place of a pod, under its name.
 func (w *world) replace(name string) error {
 	if _, err := w.cluster.DeleteChild(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
@@ -149,7 +149,7 @@ const (
 	crashedThen = "crash afterwards"
 )
 
-// The hook w.before runs at the start of each request. The hook chooses what happens to the request.
+// before runs at the start of each request, and chooses what happens to it.
 func (w *world) before(call replicastest.Call) replicastest.Fault {
 	for {
 		switch w.choose(w.fates(call)) {
@@ -183,8 +183,7 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 	}
 }
 
-// standStill advances the cluster by one minute in the middle of a pass. The controller receives no event during
-// this minute.
+// standStill lets a minute pass in the middle of a pass. The cluster goes on, but the controller receives no event.
 func (w *world) standStill() {
 	end := w.cluster.Clock.Now().Add(time.Minute)
 	for due, ok := w.cluster.Due(); ok && !due.After(end); due, ok = w.cluster.Due() {
@@ -194,8 +193,7 @@ func (w *world) standStill() {
 	w.cluster.Clock.Advance(end.Sub(w.cluster.Clock.Now()))
 }
 
-// The hook w.listed runs after a pass has listed the pods in the cache. The hook may deliver events to the
-// cache. These events come too late for the list of the pass.
+// listed runs after a pass has listed the pods in the cache. Events that it delivers come too late for this list.
 func (w *world) listed() {
 	for w.mayArrive() && w.choose([]string{listed, event}) == event {
 		w.arrive()
@@ -214,8 +212,7 @@ func (w *world) arrive() {
 	w.controller.View.ChildWatch.Deliver()
 }
 
-// The hook w.after runs at the end of each call. If crashedThen was chosen for the call, the hook crashes the
-// process.
+// after runs at the end of each call, where the process may have to crash.
 func (w *world) after() {
 	w.cluster.Mutate = nil
 	if n := len(w.words); n > 0 && w.words[n-1] == crashedThen {
@@ -245,8 +242,7 @@ func (w *world) fates(call replicastest.Call) []string {
 	return fates
 }
 
-// choose returns the possibility that the script selects. If the script has ended, choose returns the first
-// possibility.
+// choose returns the possibility that the script selects, or the first one after the end of the script.
 func (w *world) choose(from []string) string {
 	choice, n := 0, len(w.points)
 	if n < len(w.script) {
@@ -257,8 +253,8 @@ func (w *world) choose(from []string) string {
 	return from[choice]
 }
 
-// nextScript returns the script for the next run of the same action. The numbers in the scripts count up like
-// the digits of an odometer. After the last script, the result is nil.
+// nextScript returns the script for the next run of the same action, or nil after the last one. The scripts count up
+// like the digits of an odometer.
 func (w *world) nextScript() []int {
 	script := make([]int, len(w.points))
 	copy(script, w.script)

@@ -43,20 +43,18 @@ type report struct {
 	Path   []string // the actions that lead to Err
 }
 
-// explore visits every state that a small simulated cluster can reach. To reach these states, explore tries
-// every order of events, passes, crashes and user actions. For each call, explore tries every result, and every
-// number of events that can arrive before the call. If several states will behave alike, only one of them is
-// visited.
+// explore visits every state that a small simulated cluster can reach, by every order of events, passes, crashes and
+// user actions. For each call, it tries every result, and every number of events that can arrive before the call. Of
+// states that will behave alike, only one is visited.
 //
-// The invariants must hold in every state. If nothing more goes wrong, every path from a state must lead to the
-// wanted state and end there. A state is final if no system action is possible. The report contains an error if
-// an invariant is broken, or if a path returns to one of its own states. The report also contains an error if a
-// final state is not the wanted state, or if an additional pass changes a final state.
+// The invariants must hold in every state. If nothing more goes wrong, every path must lead to the wanted state and end
+// there, which also means that no path returns to one of its own states and that an additional pass changes nothing in
+// a final state. A state is final if no system action is possible. The report has the first error.
 //
-// The model limits the numbers of pods, faults, user actions, restores and pauses. The model also limits how
-// often the clock jumps ahead while another action is possible. The number of events that arrive in the middle of
-// one pass is limited by the constant early. The simulation is simpler than a real cluster in three ways. The
-// cluster's own actions happen in one fixed order, ages are counted in whole seconds, and a call takes no time.
+// The model limits the numbers of pods, faults, user actions, restores and pauses, and of jumps of the clock while
+// another action is possible. The constant early limits the events in the middle of one pass. The simulation is simpler
+// than a real cluster in three ways: the cluster's own actions happen in one fixed order, ages are counted in whole
+// seconds, and a call takes no time.
 func explore(m model) report {
 	s := &search{model: m, colors: map[digest]color{}}
 	first := newWorld(m)
@@ -107,7 +105,7 @@ func (s *search) visit(w *world, d digest) {
 	s.colors[d] = closed
 }
 
-// follow runs an action several times, once for each combination of choices inside the action.
+// follow runs an action several times, once for each combination of choices inside it.
 func (s *search) follow(w *world, a action) {
 	for script := []int(nil); s.report.Err == nil; {
 		next := w.clone()
@@ -133,13 +131,12 @@ func (s *search) arrive(w *world) {
 	case 0:
 		s.visit(w, d)
 	case open:
+		// A path that returns to one of its own states never ends.
 		s.fail(fmt.Errorf("it goes round in a circle, back to\n%s", w.describe()))
 	}
 }
 
-// end checks a final state, in which no system action is possible. The final state must be the wanted state, and
-// additional passes must change nothing. The first of them may notice that the cache shows the controller's own
-// status write.
+// end checks a final state.
 func (s *search) end(w *world) {
 	if err := w.checker.Settled(namespace); err != nil {
 		s.fail(err)
@@ -153,6 +150,7 @@ func (s *search) end(w *world) {
 		}
 		return next
 	}
+	// The first additional pass may notice that the cache shows the controller's own status write.
 	noticed := pass(w)
 	if again := pass(noticed); s.digest(again) != s.digest(noticed) || replicastest.NewState(again.cluster).String() != replicastest.NewState(w.cluster).String() {
 		s.fail(fmt.Errorf("a pass for nothing does something:\n%s\n%s", w.describe(), again.describe()))
@@ -193,7 +191,7 @@ func newWorld(m model) *world {
 	return w
 }
 
-// start starts a controller with empty caches and no memory. If there is an old controller, start stops it.
+// start starts a controller with empty caches and no memory in place of the old one.
 func (w *world) start() {
 	if w.controller != nil {
 		w.controller.View.Stop()
@@ -212,8 +210,7 @@ func (w *world) clone() *world {
 	return c
 }
 
-// hook sets the hooks of the controller. Two of the hooks, w.before and w.listed, call w.choose to select what
-// happens next.
+// hook sets the hooks of the controller, of which w.before and w.listed choose what happens next.
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before

@@ -38,8 +38,8 @@ func workersOf(change func(spec *workers)) controller.Kind[*pool, *worker] {
 	return kind
 }
 
-// openWorkshop returns a workshop with the given Kind and a pool that wants n workers. The pool has existed for
-// an hour. If ready is true, the workers become ready.
+// openWorkshop returns a workshop with the given Kind and a pool that wants n workers and has existed for an hour. With
+// ready, the workers become ready.
 func openWorkshop(t *testing.T, kind controller.Kind[*pool, *worker], n int32, ready bool) *workshop {
 	t.Helper()
 	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
@@ -78,8 +78,8 @@ func (s *workshop) names() (names []string) {
 	return names
 }
 
-// If the pool is scaled down before the cache shows that a runner has a job, this runner stays
-// (actions-runner-controller 4000).
+// The pool is scaled down before the cache shows that a runner has a job. This runner stays (actions-runner-controller
+// 4000).
 func TestARunnerThatGetsAJobStays(t *testing.T) {
 	t.Parallel()
 	isBusy := func(w *worker) bool { return w.Annotations["busy"] != "" }
@@ -105,8 +105,8 @@ func TestARunnerThatGetsAJobStays(t *testing.T) {
 	}
 }
 
-// If the pool is scaled down before the cache shows that another controller has taken over a child, this child
-// stays (agent-sandbox 418).
+// The pool is scaled down before the cache shows that another controller has taken over a child. This child stays
+// (agent-sandbox 418).
 func TestAChildThatWasTakenOverStays(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []bool{false, true} {
@@ -122,9 +122,9 @@ func TestAChildThatWasTakenOverStays(t *testing.T) {
 	}
 }
 
-// membersWith returns a Kind in which each member has a claim, for example a PersistentVolumeClaim. The
-// argument claims contains the names of the members that have a claim. Prepare creates the claims of new
-// members, and deletes the claims of members that are gone and not wanted.
+// membersWith returns a Kind in which each member has a claim, for example a PersistentVolumeClaim. The claims are the
+// names of the members that have one. Prepare creates those of new members, and deletes those of members that are gone
+// and not wanted.
 func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
 	kind.Prepare = func(_ context.Context, p *pool, step *controller.Step[*worker]) error {
@@ -144,8 +144,8 @@ func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	return kind
 }
 
-// If the cache shows an old version of the owner that wants fewer members, no member is deleted and no member
-// loses its claim (cloudnative-pg 10905).
+// The cache shows an old version of the owner that wants fewer members. No member is deleted, and none loses its claim
+// (cloudnative-pg 10905).
 func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 	t.Parallel()
 	claims := sets.New[string]()
@@ -159,7 +159,7 @@ func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 	assert.True(t, claims.HasAll(s.names()...))
 }
 
-// If the server refuses a deletion that Prepare has allowed, the member keeps its claim (cloudnative-pg 10905).
+// The server refuses a deletion that Prepare has allowed. The member keeps its claim (cloudnative-pg 10905).
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()
 	claims := sets.New[string]()
@@ -177,9 +177,8 @@ func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	assert.Equal(t, 4, claims.Len(), "and now its claim has gone with it")
 }
 
-// If p-0 cannot be created because its claim is being deleted, the other members are still created
-// (cloudnative-pg 10985). In one subtest, Prepare removes p-0 from the Step. In the other subtest, New returns
-// an error for p-0.
+// p-0 cannot be created because its claim is being deleted, but the other members are (cloudnative-pg 10985). In one
+// subtest, Prepare removes p-0 from the Step. In the other, New returns an error for p-0.
 func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(kind *controller.Kind[*pool, *worker], isStuck *bool){
@@ -224,9 +223,8 @@ func mark(at time.Time) func(w *worker) {
 	return func(w *worker) { metav1.SetMetaDataAnnotation(&w.ObjectMeta, "marked", at.Format(time.RFC3339)) }
 }
 
-// Before a machine is deleted, Prepare cordons the machine and waits until the machine is drained. If the pool
-// is scaled up again before the deletion, the machine stays, and Prepare uncordons the machine
-// (machine-controller-manager 1087).
+// Before a machine is deleted, Prepare cordons it and waits until it is drained. The pool is scaled up again before the
+// deletion, so the machine stays, and Prepare uncordons it (machine-controller-manager 1087).
 func TestADrainIsCalledOff(t *testing.T) {
 	t.Parallel()
 	var s *workshop
@@ -273,8 +271,8 @@ func TestADrainIsCalledOff(t *testing.T) {
 }
 
 // An autoscaler marks a machine, and lowers the desired number a second later (machine-controller-manager 1078).
-// If a marked machine would be replaced, Prepare postpones its deletion until ten seconds after the mark. If
-// there is one machine too many, Prepare does not postpone the deletion.
+// Prepare postpones the deletion of a marked machine that would be replaced until ten seconds after the mark, but not
+// of one that is too many.
 func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
 	t.Parallel()
 	kind := workersOf(func(spec *workers) { spec.Rules.MustGo = isMarked })
@@ -307,8 +305,7 @@ func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
 	assert.NotContains(t, s.names(), victim, "replaced, as nobody has lowered the number")
 }
 
-// If a worker is still unready after the time in ReadyWithin, the controller replaces the worker without waiting
-// for an event (machine-controller-manager 790).
+// A worker that is still unready after ReadyWithin is replaced without an event (machine-controller-manager 790).
 func TestWhatDoesNotBecomeReadyIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, remembers := range []bool{false, true} {
@@ -333,9 +330,9 @@ func TestWhatDoesNotBecomeReadyIsReplaced(t *testing.T) {
 	}
 }
 
-// If children that are an hour old become unready for less than ReadyWithin, the children stay (agent-sandbox
-// 1513). ReadyWithin counts from the moment when a child became unready, and not from its creation. This holds
-// even if the cache shows each change a minute late.
+// Children that are an hour old are unready for less than ReadyWithin, and stay (agent-sandbox 1513). ReadyWithin
+// counts from the moment when a child became unready, and not from its creation, even if the cache shows each change a
+// minute late.
 func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
 	t.Parallel()
 	for name, lag := range map[string]time.Duration{"if the cache follows": 0, "if it is late": time.Minute} {
@@ -364,8 +361,7 @@ func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
 	}
 }
 
-// If the owner is deleted, its members are deleted one after the other (scylla-operator 284). Each member is
-// drained before its deletion.
+// The owner is deleted. Its members are drained and deleted one after the other (scylla-operator 284).
 func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 	t.Parallel()
 	var s *workshop
@@ -403,8 +399,8 @@ func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err))
 }
 
-// If an owner is deleted with kubectl delete --cascade=orphan, its children stay, even if the owner has the
-// finalizer of its Spec.
+// An owner is deleted with kubectl delete --cascade=orphan. Its children stay, even if it has the finalizer of its
+// Spec.
 func TestOrphanedChildrenStay(t *testing.T) {
 	t.Parallel()
 	const finalizer = "example.com/drain"
@@ -538,8 +534,8 @@ func (s *workshop) poke(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// If claims take over the children of a pool as soon as the children exist, the children do not count as failed.
-// The pool creates the next children at once (agent-sandbox 418).
+// Claims take over the children of a pool as soon as these exist. The children do not count as failed, so the pool
+// creates the next ones at once (agent-sandbox 418).
 func TestChildrenThatOthersTakeOverAreNoFailure(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, pools(), 1, true)
@@ -574,8 +570,8 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
 }
 
-// If a user scales down while the quota is full and a wanted slot is empty, the pool still ends with one worker
-// in each wanted slot.
+// A user scales down while the quota is full and a wanted slot is empty. The pool still ends with one worker in each
+// wanted slot.
 func TestScaleDownUnderAFullQuota(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)

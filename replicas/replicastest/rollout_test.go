@@ -90,9 +90,7 @@ func (r *rollout) unseen() (n int) {
 	return n
 }
 
-// changed checks that the creation or deletion of a worker keeps the limits of the rollout. If users have not
-// changed the desired number, and have changed the image at most once, no worker with the latest image may be
-// deleted.
+// changed checks that the creation or deletion of a worker keeps the limits of the rollout.
 func (r *rollout) changed(before, after metav1.Object) {
 	was, _ := before.(*worker)
 	is, _ := after.(*worker)
@@ -114,6 +112,8 @@ func (r *rollout) changed(before, after metav1.Object) {
 	case was.DeletionTimestamp == nil && (is == nil || is.DeletionTimestamp != nil):
 		isNew := was.Spec.Image == r.images[len(r.images)-1]
 		if isNew && len(r.wanted) == 1 && len(r.images) < 3 {
+			// The number is as before and the image has changed at most once, so no worker with the latest one had to
+			// go.
 			r.fails("%s was made in vain", was.Name)
 		}
 	}
@@ -188,8 +188,8 @@ func TestRollouts(t *testing.T) {
 	}
 }
 
-// If one of two workers is unready when a rollout begins, this worker is replaced first (lws 488 and 567). If
-// the new image is broken, one old worker stays available, and a rollout to the next image succeeds.
+// One of two workers is unready when a rollout begins. It is replaced first (lws 488 and 567). The new image is broken,
+// so one old worker stays available, and a rollout to the next image succeeds.
 func TestARolloutOfWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t, 1, 2, time.Minute, number(1), nil, nil)
@@ -207,8 +207,7 @@ func TestARolloutOfWhatIsBroken(t *testing.T) {
 	r.ends(t, 2)
 }
 
-// If the limits of a rollout contradict each other, the controller sends one event, and creates and deletes
-// nothing.
+// The limits of a rollout contradict each other. The controller sends one event, and creates and deletes nothing.
 func TestRolloutsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, tt := range map[string]struct {

@@ -20,9 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// ruled returns the Kind of ReplicaSets with two rules. Rules.MustGo returns true for pods with the label "go",
-// and Rules.MustStay returns true for pods with the label "stay". If all is set, pods that are being deleted
-// count as replicas. If slow is set, each plan deletes at most one pod.
+// ruled returns the Kind of ReplicaSets with two rules: pods with the label "go" must go, and those with the label
+// "stay" must stay. With all, pods that are being deleted count as replicas. With slow, each plan deletes at most one
+// pod.
 func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec

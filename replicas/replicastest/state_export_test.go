@@ -22,11 +22,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A State is a description of a cluster and its controllers. If two clusters will behave alike, their
-// descriptions are equal. Each UID and resourceVersion is replaced by its rank among the values in the
-// description. Each timestamp is replaced by its age, and each due time in a Worker's queue by the remaining
-// delay. The ages of the timestamps in objects are whole seconds. The cluster must be Counting. A State leaves
-// out the ConsistencyStore of a controller, the lag of events, and all fields of pods that the simulation never
+// A State is a description of a cluster and its controllers, which is the same for clusters that will behave alike. So
+// each UID and resourceVersion is replaced by its rank among the values in the description, each timestamp by its age
+// in whole seconds, and each due time in a Worker's queue by the remaining delay. The cluster must be Counting. A State
+// leaves out the ConsistencyStore of a controller, the lag of events, and all fields of pods that the simulation never
 // sets.
 type State struct {
 	cluster *PodCluster
@@ -35,9 +34,8 @@ type State struct {
 	owner   string // the name of the owner to which the remembered values belong
 }
 
-// A word is a part of a State, and is either a text or a number. Each number has a kind, for example UID or
-// resourceVersion. Instead of a number, the method String writes the number's rank among the numbers of the
-// same kind.
+// A word is a part of a State, a text or a number. String writes a number as its rank among the numbers of its kind,
+// for example UID or resourceVersion.
 type word struct {
 	text   string
 	number uint64
@@ -105,11 +103,10 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
 }
 
-// isOwners reports whether a State leaves out a field of the controller's memory of an owner. The values of the
-// fields uid and generation are left out because the owner in the State has the same values. If the values
-// differ, the controller will drop the part of the memory that belongs to the old value. The field lastPass is
-// the time of the last pass. The field moment is the latest Moment of a ledger.
+// isOwners reports whether a State leaves out a field of the controller's memory of an owner.
 func isOwners(field string) bool {
+	// The owner in the State has the same uid and generation. If they differ, the controller will drop what belongs to
+	// the old value. The times of the last pass and of a ledger's latest Moment are no state.
 	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment"
 }
 

@@ -60,8 +60,8 @@ func sign(up bool) int32 {
 	return -1
 }
 
-// If a controller knows the resourceVersions of its caches, the status includes the controller's own creations
-// and deletions. Later statuses still include these creations and deletions, even if the caches are late.
+// A controller that knows the resourceVersions of its caches counts its own creations and deletions in the status, and
+// goes on counting them while the caches are late.
 func TestStatusGoesOneWay(t *testing.T) {
 	t.Parallel()
 	lags := []time.Duration{0, 30 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}
@@ -88,7 +88,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 	}
 }
 
-// If pods are created and deleted but never become ready, each pass of a burst needs one status write.
+// Pods are created and deleted but never become ready. Each pass of a burst needs one status write.
 func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 200 * time.Millisecond} {
@@ -113,7 +113,7 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	}
 }
 
-// If StatusDelay is one second, a hundred changes per second lead to one status write per second. The delay does
+// With a StatusDelay of one second, a hundred changes per second lead to one status write per second. The delay does
 // not affect scaling.
 func TestStatusDelay(t *testing.T) {
 	t.Parallel()

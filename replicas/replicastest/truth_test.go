@@ -35,8 +35,8 @@ type count struct {
 // ever returns how many pods have ever existed.
 func (c *count) ever() int { return len(c.pods) }
 
-// The constant enough is the maximum number of pods that may ever exist in a test. If a controller exceeds this
-// number, the quota is set to 0, so that the failing test ends sooner.
+// enough is the maximum number of pods that may ever exist in a test. Beyond it the quota becomes 0, so that a failing
+// test ends sooner.
 const enough = 1000
 
 // counts returns a count that is updated with each change from now on.
@@ -63,8 +63,8 @@ func (s *stage) counts() *count {
 	return c
 }
 
-// becomes creates a ReplicaSet of n pods. The method then checks that the ReplicaSet has n pods in the end, and
-// that no other pods have ever existed.
+// becomes creates a ReplicaSet of n pods, and checks that it has n pods in the end and that no others have ever
+// existed.
 func (s *stage) becomes(t *testing.T, n int32) {
 	t.Helper()
 	createReplicaSet(t, s.PodCluster, n)
@@ -189,7 +189,7 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	assert.Equal(t, 10+15+7, c.ever())
 }
 
-// If answers to creations are lost, the controller creates exactly as many pods as wanted.
+// Creations take effect but their answers are lost. The controller creates exactly as many pods as wanted.
 func TestLostAnswersOfCreations(t *testing.T) {
 	t.Parallel()
 	lost := func(n int, failure failure.Failure) replicastest.Rule {
@@ -231,7 +231,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 	}
 }
 
-// If a creation times out and takes effect later, the controller creates no additional pod.
+// A creation times out and takes effect later. The controller creates no additional pod.
 func TestCreationsThatLandLate(t *testing.T) {
 	t.Parallel()
 	for _, late := range []time.Duration{time.Second, 20 * time.Second, time.Minute} {
@@ -245,8 +245,8 @@ func TestCreationsThatLandLate(t *testing.T) {
 	}
 }
 
-// If a late creation takes effect when its pod is no longer wanted, the controller finds the new pod and deletes
-// one pod, although the watch hangs.
+// A late creation takes effect when its pod is no longer wanted. Although the watch hangs, the controller finds the pod
+// and deletes one.
 func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
@@ -336,8 +336,8 @@ func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
 	return pods[0].Name
 }
 
-// If a deletion gets no answer, the controller chooses the same pod again, even if another pod now has a lower
-// deletion cost. Otherwise, both pods would be deleted.
+// A deletion gets no answer, and then another pod gets a lower deletion cost. The controller chooses the same pod
+// again. Otherwise, both would be deleted.
 func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
 	t.Parallel()
 	s := running(t, 4)
@@ -360,8 +360,7 @@ func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
 	assert.Equal(t, []int{4, 3}, []int{c.ever(), c.least})
 }
 
-// If answers to deletions are lost, or deletions are sent again or take effect late, no additional pod is
-// deleted.
+// Answers to deletions are lost, or deletions are sent again or take effect late. No additional pod is deleted.
 func TestLostAnswersOfDeletions(t *testing.T) {
 	t.Parallel()
 	faults := map[string]replicastest.Fault{"late": {Before: failure.Timeout.Of(replicastest.Call{}), Late: 30 * time.Second}}
@@ -387,7 +386,7 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 	}
 }
 
-// If an adopted pod is deleted while the watch is broken, the controller notices this and creates a replacement.
+// An adopted pod is deleted while the watch is broken. The controller notices this and creates a replacement.
 func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
@@ -502,8 +501,7 @@ func (s *stage) warnings() (reasons []string) {
 // cheap lowers the deletion cost of a pod, so that the pod is deleted before other ready pods.
 func cheap(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} }
 
-// If the release of a pod is refused, the controller still reaches the wanted number of matching pods and can
-// still scale.
+// The release of a pod is refused. The controller still reaches the wanted number of matching pods and can still scale.
 func TestReleasesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []failure.Failure{failure.BadRequest, failure.Forbidden, failure.Invalid, failure.InternalError, failure.Timeout, failure.ConnectionReset} {
@@ -537,7 +535,7 @@ func TestReleasesThatAreRefused(t *testing.T) {
 	}
 }
 
-// If a webhook changes a new pod so that the pod does not belong to the owner, the creation counts as failed.
+// A webhook changes a new pod so that it is not the owner's. The creation counts as failed.
 func TestAWebhookThatTakesPodsAway(t *testing.T) {
 	t.Parallel()
 	for name, mutate := range map[string]func(*corev1.Pod){
@@ -570,9 +568,8 @@ func TestAWebhookThatTakesPodsAway(t *testing.T) {
 	}
 }
 
-// If a server is restored to an older state without a revision bump, the server assigns the same
-// resourceVersions a second time. Facts that the controller remembers from before the restore must not stop the
-// controller.
+// A server is restored to an older state without a revision bump, so it assigns the same resourceVersions a second
+// time. What the controller remembers from before must not stop it.
 func TestARestoredServer(t *testing.T) {
 	t.Parallel()
 	for _, hung := range []time.Duration{0, 4 * time.Minute, 3 * time.Hour} {
@@ -613,8 +610,8 @@ func TestARestoredServer(t *testing.T) {
 	}
 }
 
-// A leader is paused in the middle of a pass, and another leader takes over. Then the old leader continues its
-// pass. If a fence refuses the old leader's writes, at most the call that was in flight still takes effect.
+// A leader is paused in the middle of a pass, another one takes over, and then the old one goes on. With a fence that
+// refuses its writes, at most the call that was in flight still takes effect.
 func TestAPausedLeader(t *testing.T) {
 	t.Parallel()
 	for name, forbidden := range map[string]bool{"with a fence": true, "without": false} {
@@ -652,8 +649,8 @@ func TestAPausedLeader(t *testing.T) {
 	}
 }
 
-// If a pod is missing from a live list because its labels no longer match, the controller releases the pod as
-// soon as the cache shows the new labels.
+// A pod is missing from a live list because its labels no longer match. The controller releases it as soon as the cache
+// shows the new labels.
 func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 	t.Parallel()
 	for _, remembers := range []bool{false, true} {
@@ -677,8 +674,8 @@ func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 	}
 }
 
-// If a pod is adopted and there is one pod too many, the pod is deleted at once. The adoption changes the pod's
-// resourceVersion, so the deletion must use the new resourceVersion.
+// A pod is adopted and is one too many, so it is deleted at once. The adoption changes its resourceVersion, which the
+// deletion must use.
 func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)
@@ -694,8 +691,8 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.Zero(t, conflicts)
 }
 
-// If creations take effect but their answers are lost, the controller finds each child, and none is created twice. A
-// lost answer ends slow start, so the next pass begins with one creation.
+// Creations take effect but their answers are lost. The controller finds each child, and none is created twice. A lost
+// answer ends slow start, so the next pass begins with one creation.
 func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	for _, failure := range failure.Lost() {
@@ -727,8 +724,8 @@ func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	}
 }
 
-// If an owner is deleted while its watch hangs, the garbage collector deletes the pods, and the controller
-// replaces none of them.
+// An owner is deleted while its watch hangs. The garbage collector deletes the pods, and the controller replaces none
+// of them.
 func TestAnOwnerThatIsDeletedWhileItsWatchHangs(t *testing.T) {
 	t.Parallel()
 	s := running(t, 100)
@@ -740,7 +737,7 @@ func TestAnOwnerThatIsDeletedWhileItsWatchHangs(t *testing.T) {
 	assert.Empty(t, s.Children(namespace))
 }
 
-// If a webhook removes the owner reference of a new pod, the controller adopts the pod, as in Kubernetes.
+// A webhook removes the owner reference of a new pod. The controller adopts the pod, as in Kubernetes.
 func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 150 * time.Millisecond} {
@@ -767,8 +764,8 @@ func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	}
 }
 
-// If a webhook removes the owner of a new pod and changes its label, the controller tries to delete the pod. If
-// the label is changed back and the pod is adopted before the deletion succeeds, the pod stays.
+// A webhook removes the owner of a new pod and changes its label, so the controller tries to delete the pod. But its
+// label is changed back and the pod is adopted before the deletion succeeds, so it stays.
 func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
@@ -790,8 +787,7 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 	assert.Equal(t, []int{3, 3}, []int{c.least, c.most})
 }
 
-// If a pod is missing from a live list, the pod counts again as soon as the cache shows a newer version of the
-// pod.
+// A pod that is missing from a live list counts again as soon as the cache shows a newer version of it.
 func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
 	t.Parallel()
 	s := running(t, 4)

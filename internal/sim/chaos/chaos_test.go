@@ -27,8 +27,8 @@ var (
 	soak  = flag.Duration("soak", 0, "run fresh seeds for so long")
 )
 
-// No story breaks a rule, except the rules in invariant.KnownToFail. After all faults have ended, the cluster
-// settles. If several seeds are asked for, the test skips the seeds in the file knownSeeds.
+// No story breaks a rule, except those in invariant.KnownToFail, and the cluster settles after all faults have ended.
+// If several seeds are asked for, those in the file knownSeeds are skipped.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	from, to := asked(t)
@@ -117,9 +117,8 @@ func share(t *testing.T, plays uint64) uint64 {
 	return max(1, plays*min(100, to-from+1)/100)
 }
 
-// The test runs each scene as a complete story. A scene runs one or more times, each time with one of the first
-// seeds in the flag -seeds. The seed determines the shape, which is the configuration of the cluster and the
-// controllers. If there are several seeds, consecutive scenes begin with different seeds, so that the scenes run
+// Each scene is a complete story, with some of the first seeds in the flag -seeds. The seed determines the shape, which
+// is the configuration of the cluster and the controllers. Consecutive scenes begin with different seeds, so they run
 // in many shapes.
 func TestSeedsInScenes(t *testing.T) {
 	t.Parallel()
@@ -156,8 +155,8 @@ func asked(t *testing.T) (from, to uint64) {
 // knownSeeds is a file with the seeds that have failed in a soak.
 const knownSeeds = "testdata/known-seeds.txt"
 
-// TestSoak plays consecutive seeds from a random first seed on, for the duration of the flag -soak. TestSoak adds
-// each failing seed to the file knownSeeds. If a failing seed harms a living child, the test fails.
+// TestSoak plays consecutive seeds from a random one on, for the duration of the flag -soak, and adds each that fails
+// to the file knownSeeds. It fails if a seed harms a living child.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -229,8 +228,7 @@ func shown() map[invariant.Rule]example {
 	}
 }
 
-// For each rule in KnownToFail, a story still breaks the rule. If the story no longer breaks the rule, remove the
-// rule from the list.
+// A story still breaks each rule in KnownToFail. A rule that is no longer broken must leave the list.
 func TestKnownToFail(t *testing.T) {
 	t.Parallel()
 	stories := shown()
@@ -413,7 +411,7 @@ func mended() map[invariant.Rule][]example {
 	}
 }
 
-// The function mended returns stories that broke a rule in the past. In this test, no story breaks its rule.
+// No story of mended breaks its rule.
 func TestMended(t *testing.T) {
 	t.Parallel()
 	for rule, stories := range mended() {
@@ -482,8 +480,7 @@ func TestDispute(t *testing.T) {
 	assert.Less(t, report.Most["status ReplicaSet"], 200)
 }
 
-// Shrink removes all operations that the failure does not need. If the search takes too many steps, Shrink stops
-// early.
+// Shrink removes all operations that the failure does not need, but stops early if the search takes too many steps.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	story := chaos.Generate(7)

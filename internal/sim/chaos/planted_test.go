@@ -44,8 +44,8 @@ func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 // A syncFunc runs a pass.
 type syncFunc = func(context.Context, types.NamespacedName) (time.Duration, error)
 
-// around returns a function that changes a controller. The changed controller calls the given function instead of
-// each pass. The given function may run the pass.
+// around returns a change of a controller, which then calls the function instead of each pass. The function may run the
+// pass.
 func around(do func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*podController) {
 	return func(c *podController) {
 		pass := c.Sync
@@ -55,8 +55,8 @@ func around(do func(c *podController, pass syncFunc, ctx context.Context, key ty
 	}
 }
 
-// first returns a function that changes a controller. If web exists and is in the controller's cache, the changed
-// controller calls the given function before each pass for web.
+// first returns a change of a controller, which then calls the function before each pass for web, if web exists and is
+// in the controller's cache.
 func first(do func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet)) func(*podController) {
 	return around(func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		_, shown := c.View.OwnerWatch.Get(key.Namespace, key.Name)
@@ -76,9 +76,8 @@ var forgetful = around(func(_ *podController, pass syncFunc, ctx context.Context
 	return again, err
 })
 
-// believing makes a controller trust its cache. If the cache shows too few pods, the controller creates one before
-// each pass. If a controller starts in the first ten seconds of the story, believing does not change this
-// controller.
+// believing makes a controller trust its cache: it creates a pod before each pass for which the cache shows too few.
+// The first controllers of a story, in its first ten seconds, are left as they are.
 func believing(c *podController) {
 	if inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Now().Before(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		return
@@ -100,8 +99,8 @@ func shownOf(c *podController, rs *appsv1.ReplicaSet) (n int) {
 	return n
 }
 
-// repeating makes a controller create a pod before a pass if web wants three pods and the cache shows none. The
-// first time that web wants three pods and the cache shows none, the controller creates no pod.
+// repeating makes a controller create a pod before a pass if web wants three and the cache shows none, but not the
+// first time.
 func repeating(c *podController) {
 	looks := 0
 	first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
@@ -114,8 +113,7 @@ func repeating(c *podController) {
 	})(c)
 }
 
-// deaf makes a controller ignore the deletions of pods that the watch reports. The controller notices deletions
-// only from lists.
+// deaf makes a controller notice deletions only from lists.
 func deaf(c *podController) {
 	deleted := c.View.ChildWatch.OnDelete
 	c.View.ChildWatch.OnDelete = func(obj any) error {
@@ -148,8 +146,7 @@ var impatient = first(func(ctx context.Context, c *podController, rs *appsv1.Rep
 	}
 })
 
-// Each kind of fault reveals a defect. If the fault is removed from the story, the story no longer reveals the
-// defect.
+// Each kind of fault reveals a defect, which the story without the fault does not reveal.
 func TestEachKindFindsSomething(t *testing.T) {
 	t.Parallel()
 	for kind, tc := range map[string]struct {
@@ -228,9 +225,9 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
-// The judges of changes in place, of marks and of groups notice a controller that takes too many workers, puts a worker back to
-// an older generation of its pool, patches without end, takes a mark for what it is not, or mixes its groups. Without the defect, the same story breaks
-// no rule.
+// The judges of changes in place, of marks and of groups notice a controller that takes too many workers, puts a worker
+// back to an older generation of its pool, patches without end, takes a mark for what it is not, or mixes its groups.
+// Without the defect, the same story breaks no rule.
 func TestPlantedUpdatesAreNoticed(t *testing.T) {
 	t.Parallel()
 	const rollout = "scale-pool 4 0 0s; run 0 0 20s; update-pool 0 1 0s; run 0 0 2m"

@@ -193,7 +193,7 @@ func disturbances(seen trace) (all []disturbance) {
 	return all
 }
 
-// If a single thing goes wrong in a scenario, the scenario still ends in the same state.
+// A single thing goes wrong in a scenario, which still ends in the same state.
 func TestCorners(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

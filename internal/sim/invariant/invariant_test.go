@@ -34,8 +34,7 @@ type (
 
 const namespace = "default"
 
-// If a controller has one of these bugs, the Checker reports an error. A Checker that never reports an error
-// would prove nothing.
+// The Checker reports each of these bugs. One that never reports an error would prove nothing.
 func TestCheckerBites(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -173,8 +172,7 @@ func await(known *ledger.Ledger[*corev1.Pod], name string) {
 	}
 }
 
-// If a controller deletes pods without having read the pods of sibling ReplicaSets, the Checker reports an
-// error. Kubernetes might delete other pods than this controller.
+// A controller that has not read the pods of sibling ReplicaSets may delete other pods than Kubernetes would.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*hidden){
@@ -206,8 +204,8 @@ func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	}
 }
 
-// If a controller sees unfinished work and has nothing to wait for, a pass must be due soon. If no such pass is
-// due, the method Awake returns an error while the World still runs, and not only in the end.
+// A controller that sees unfinished work and has nothing to wait for must soon make a pass. If none is due, Awake
+// returns an error while the World still runs, and not only in the end.
 func TestCheckerWakes(t *testing.T) {
 	t.Parallel()
 	scaled := func(t *testing.T, cluster *replicastest.PodCluster) {
@@ -271,8 +269,8 @@ func drowsy(c *podController) {
 	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)
 }
 
-// If an owner is being deleted, or if the controller has no lease, the Checker reports an error for a creation,
-// deletion or release.
+// The Checker reports a creation, deletion or release for an owner that is being deleted, or by a controller without a
+// lease.
 func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -331,8 +329,8 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	}
 }
 
-// passes returns a Sync function that does not look at the existing pods. The first pass creates three pods. If
-// no creation fails, each pass ends with a call of the given function, which receives the first pod.
+// passes returns a Sync function that does not look at the existing pods. The first pass creates three pods. Each pass
+// in which no creation fails ends with a call of the function, which receives the first pod.
 func passes(c *podController, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
 	made := false
 	return func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
