@@ -241,6 +241,7 @@ func (c calls[O, C]) ServerChildrenVersion(ctx context.Context, namespace string
 }
 
 func (c calls[O, C]) serverVersion(ctx context.Context, list Call) (string, error) {
+	// Any list has the server's version, so one object is enough.
 	list.Limit = 1
 	return do(ctx, c.Client, list, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		return strconv.FormatUint(cluster.latest(), 10), ctx.Err()

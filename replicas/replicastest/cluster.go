@@ -120,6 +120,8 @@ func NewClusterBeside[O Object[O], C Object[C], D Object[D]](first *Cluster[O, D
 	if err != nil {
 		return nil, err
 	}
+	// The table of the owners stays the first cluster's, whose Changed and garbage collector see each change of an
+	// owner.
 	c.owners, c.ending, c.beside = first.owners, first.ending, first.join(c)
 	return c, nil
 }

@@ -64,6 +64,7 @@ func (c *Cluster[O, C]) collectLater() {
 		c.beside.collectLater()
 		return
 	}
+	// A sweep looks at everything, so one that is already due is enough.
 	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
 		c.later(c.timing.Garbage, task[O, C]{do: sweep})
@@ -109,6 +110,7 @@ func (c *Cluster[O, C]) collectGarbage() {
 	for _, cluster := range c.together() {
 		cluster.collectChildren()
 	}
+	// An owner may still wait for children that only terminate.
 	c.collectLater()
 }
 

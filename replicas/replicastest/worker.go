@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The delay after an error begins at firstRetry, and doubles until it reaches lastRetry.
+// The delay after an error begins at firstRetry, and doubles until it reaches lastRetry, as in client-go's rate
+// limiter.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 1000 * time.Second

@@ -267,7 +267,7 @@ func (r *run) start(i int) {
 	}
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if c == r.fenced && call.Verb != "get" && call.Verb != "list" {
-			// The server refuses the writes of a leader whose lease has ended, but not its reads.
+			// A fence refuses the writes of a leader whose lease has ended, but not its reads.
 			return replicastest.Fault{Before: failure.Forbidden.Of(call)}
 		}
 		r.pauses(i)
@@ -558,7 +558,7 @@ func (r *run) settle() error {
 	for i := range r.report.Faults["lost nodes"] {
 		r.RemoveNode("node-" + itoa(i+1))
 	}
-	// A namespace is gone only when its last pod is, and finalizers may hold the pods.
+	// A namespace is gone only when its last object is, and finalizers may hold the pods.
 	for range 100 {
 		if inside.Of[inside.Cluster](r.PodCluster).CreateNamespace(namespace) {
 			break
@@ -625,7 +625,7 @@ func (r *run) wait() error {
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
-	// What has settled stays so: in the next minutes, no write and no call follows.
+	// What has settled stays so: in the time that follows, there is no write and no call.
 	version, calls, poolVersion := inside.Of[inside.Cluster](r.PodCluster).Version(), r.checker.Calls(), r.poolVersion()
 	if err := r.pass(calm); err != nil {
 		return err
