@@ -11,8 +11,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// elsewhere is a second cluster without faults. Its owners have the names and UIDs of those in the first one, and its
-// controller runs in the same process, but the faults of the first must not reach it.
+// elsewhere is a second cluster without faults. Its owners have the names of those in the first one, and its controller
+// runs in the same process, but the faults of the first must not reach it.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController

@@ -81,8 +81,9 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked leaves out the reads of pods whose deletion had no answer before the act. The controller reads each of them
-// once before it deletes others. Of looks that were outstanding, it returns how many are left.
+// looked leaves out the reads of pods whose deletion had no answer before the act, because the controller reads each of
+// them once before it deletes others. The parameter looks is the number of those that it had not read yet, and the
+// result how many are left.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {

@@ -238,8 +238,8 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		is = w.conflicted(rs, call, err)
 		w.misses(rs, call, err)
 	case call.Verb == "patch":
+		// While the cache shows the pod, a patch of it may be tried again.
 		if _, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); !shown {
-			// While the cache shows the pod, a patch of it may be tried again.
 			w.misses(rs, call, err)
 		}
 	case call.Verb == "list":
