@@ -59,8 +59,8 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child in the owner's namespace, with the owner as its controller and only owner. The
-// third argument is the kind of the owner. A nil owner gives a copy without owners.
+// ownedBy returns a copy of a child in the owner's namespace that the owner, of this kind, controls. A nil owner gives
+// a copy without owners.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {

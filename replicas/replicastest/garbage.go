@@ -71,8 +71,7 @@ func (c *Cluster[O, C]) collectLater() {
 	}
 }
 
-// seekOwners schedules the garbage collector if an owner of the child does not exist, as for a creation that takes
-// effect after its owner is gone.
+// seekOwners schedules the garbage collector if an owner of the child does not exist.
 func (c *Cluster[O, C]) seekOwners(child C) {
 	if len(c.absent(child)) > 0 {
 		c.collectLater()
