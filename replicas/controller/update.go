@@ -286,12 +286,12 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 	if len(refused) == 0 || spec.Update == nil {
 		return
 	}
-	groups, groupOf, update := groupsIn(*spec), spec.GroupOf, spec.Update
+	groups, groupOf := groupsIn(*spec), spec.GroupOf
 	isListed := func(c C) bool { // otherwise its template may be gone with its group
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
 	spec.Rules.MustGo = func(c C) bool {
-		return refused.Has(object.ID(c)) && isListed(c) && !needed(update, c).IsZero() || mustGo != nil && mustGo(c)
+		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
 
