@@ -13,12 +13,12 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
@@ -67,10 +67,11 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrOverLimit is wrapped in the error of a call that the Controller refused to send. If the call had been
-// sent, the owner could have had more or fewer children than docs/guarantee.md promises. This error
-// indicates a bug in the Controller, so please report it.
-var ErrOverLimit = errors.New("there is no room for this call")
+// newCall returns a Call that describes a request about obj. When the request has ended, calls.record sets
+// Ended and Err.
+func newCall(verb string, obj metav1.Object, sent any) Call {
+	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
+}
 
 // errNoAnswer is the error of a call that has not returned. If the client panics, errNoAnswer remains the
 // error of the call.
@@ -94,6 +95,11 @@ func (c *calls) allow(updates, creations, deletions int) {
 	c.updates = allowance{room: updates}
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
+
+// ErrOverLimit is wrapped in the error of a call that the Controller refused to send. If the call had been
+// sent, the owner could have had more or fewer children than docs/guarantee.md promises. This error
+// indicates a bug in the Controller, so please report it.
+var ErrOverLimit = errors.New("there is no room for this call")
 
 // take counts one call against an allowance. If the number of calls then exceeds the limit, take returns an
 // error.
@@ -120,15 +126,173 @@ func (c *calls) inOrder() []Call {
 	return slices.Clone(c.list)
 }
 
-// newCall returns a Call that describes a request about obj. When the request has ended, calls.record sets
-// Ended and Err.
-func newCall(verb string, obj metav1.Object, sent any) Call {
-	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
-}
-
 // A pass calls the API server only through the functions below. The functions that create, patch or delete
 // children also record the result in the ledger. The argument start is the moment at which the batch of
 // calls began.
+
+func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
+	owner, err := p.client.GetOwner(ctx, p.Name.Namespace, p.Name.Name)
+	p.calls.record(Call{Verb: "GetOwner", Namespace: p.Name.Namespace, Name: p.Name.Name}, p.opts.Now(), err)
+	return owner, err
+}
+
+// askOwnersVersion returns a resourceVersion of the owners. The server has reported it in this term (see
+// NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
+// the result is "". The method askChildrenVersion does the same for the children.
+func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
+	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
+}
+
+func (p *pass[O, C]) askChildrenVersion(ctx context.Context, of Versioner) string {
+	return p.askVersion(ctx, &p.term.children, "ServerChildrenVersion", of.ServerChildrenVersion)
+}
+
+func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb string, ask func(context.Context, string) (string, error)) string {
+	namespace := p.Owner.GetNamespace()
+	return of.ask(p.opts.Now, func() (string, error) {
+		version, err := ask(ctx, namespace)
+		p.calls.record(Call{Verb: verb, Namespace: namespace}, p.opts.Now(), err)
+		return version, err
+	})
+}
+
+// askList lists the children on the server, unless too many lists are under way.
+func (p *pass[O, C]) askList(ctx context.Context) (list ledger.List[C], err error) {
+	select {
+	case p.lists <- struct{}{}:
+		defer func() { <-p.lists }()
+	default:
+		return list, errListsBusy
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
+	defer cancel()
+	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
+	list, err = p.client.List(limited, namespace, matching)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", context.Cause(limited), err)
+	}
+	p.calls.record(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
+	return list, err
+}
+
+// listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
+// protects the server after an outage, when thousands of owners may need a list. Each Controller has its
+// own limit, because Controllers may use different servers. No pass waits for its turn, because lists may hang
+// and most passes need none.
+const listsAtOnce = 2
+
+// listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
+// other lists forever.
+const listTimeout = 30 * time.Second
+
+var errListsBusy = errors.New("two live lists are under way")
+
+// allLive lists the children that the owner's selector matches, and records the result in the ledger.
+func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.List[C], error) {
+	list, err := p.askList(ctx)
+	if err != nil {
+		return list, err
+	}
+	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil {
+		return list, err
+	}
+	return list, p.state.known.Listed(start, list, p.snapshot, p.opts.Now())
+}
+
+// askPatch adopts or releases a child.
+func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C, patch selector.Patch) (C, error) {
+	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
+	case err == nil && !object.IsNil(patched):
+		p.believe(start, patched)
+	}
+	return patched, err
+}
+
+// askUpdate sends a change or a recall, and records the answer in the ledger.
+func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
+	if err := p.calls.take(&p.calls.updates, "change", object.Name(c.Object)); err != nil {
+		return patched, p.failure("%w", err)
+	}
+	if c.Recall {
+		return p.askChange(ctx, c, ledger.Update, func(live C) replicas.Change[C] { return p.spec.Retire(live, false) })
+	}
+	return p.askChange(ctx, c, ledger.Update, p.spec.Update)
+}
+
+// askMark asks a child to leave.
+func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
+	if p.isReplica(c.Object) {
+		if err := p.calls.take(&p.calls.deletions, "mark", object.Name(c.Object)); err != nil {
+			return patched, p.failure("%w", err)
+		}
+	}
+	return p.askChange(ctx, c, ledger.Delete, func(live C) replicas.Change[C] { return p.spec.Retire(live, true) })
+}
+
+func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, again func(live C) replicas.Change[C]) (patched C, err error) {
+	start := p.state.known.Start()
+	if c.ReplacesList() {
+		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
+		// have erased it. The change is therefore made from the child as the server has it.
+		if err := p.fromLive(ctx, start, c, again); err != nil {
+			return patched, err
+		}
+	}
+	patch, err := c.Patch()
+	if err != nil {
+		return patched, p.failure("%w", err)
+	}
+	start, err = p.state.known.Start(), errNoAnswer
+	defer func() { p.noteChange(start, *c, verb, patched, err) }()
+	patched, err = p.sendUpdate(ctx, c.Object, patch)
+	return patched, err
+}
+
+// noteChange records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
+// because no other child waits for it.
+func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
+	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
+	switch {
+	case err == nil:
+		p.believe(start, patched)
+		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
+	case isGone(c, err):
+		known.ObserveDeleted(start, id, now)
+		known.CallAnswered(id)
+	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
+		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
+	}
+}
+
+// isGone reports whether the answer to a change shows that the child does not exist. A server before 1.33 has no
+// subresource "resize" of pods and answers with NotFound, too, and the pod lives.
+func isGone[C Object](c replicas.Change[C], err error) bool {
+	return apierrors.IsNotFound(err) && c.Subresource == ""
+}
+
+// sendUpdate sends a change. The answer must contain the child.
+func (p *pass[O, C]) sendUpdate(ctx context.Context, child C, patch selector.Patch) (C, error) {
+	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
+	if err == nil && object.IsNil(patched) {
+		err = errNoObject
+	}
+	return patched, err
+}
+
+// sendPatch patches a child, possibly as a dry run.
+func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	patched, err := p.client.Patch(ctx, child, patch, opts)
+	call := newCall("Patch", child, patch)
+	call.dryRun = len(opts.DryRun) > 0
+	p.calls.record(call, p.opts.Now(), err)
+	if err == nil && !object.IsNil(patched) && nameOf(patched) != nameOf(child) {
+		err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(patched))
+	}
+	return patched, err
+}
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -213,11 +377,6 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 	}
 }
 
-// hadNoAnswer reports whether the result of a deletion is unknown.
-func hadNoAnswer(err error) bool {
-	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrOverLimit)
-}
-
 // versionOf returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
 func versionOf(opts metav1.DeleteOptions) string {
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
@@ -234,130 +393,29 @@ func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.De
 	return err
 }
 
-// askPatch adopts or releases a child.
-func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C, patch selector.Patch) (C, error) {
-	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
-	case err == nil && !object.IsNil(patched):
-		p.believe(start, patched)
-	}
-	return patched, err
-}
-
-// sendUpdate sends a change. The answer must contain the child.
-func (p *pass[O, C]) sendUpdate(ctx context.Context, child C, patch selector.Patch) (C, error) {
-	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
-	if err == nil && object.IsNil(patched) {
-		err = errNoObject
-	}
-	return patched, err
-}
-
-// sendPatch patches a child, possibly as a dry run.
-func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
-	patched, err := p.client.Patch(ctx, child, patch, opts)
-	call := newCall("Patch", child, patch)
-	call.dryRun = len(opts.DryRun) > 0
-	p.calls.record(call, p.opts.Now(), err)
-	if err == nil && !object.IsNil(patched) && nameOf(patched) != nameOf(child) {
-		err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(patched))
-	}
-	return patched, err
-}
-
-func (p *pass[O, C]) askStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
-	stored, err := p.client.PatchStatus(ctx, owner, patch)
-	p.calls.record(newCall("PatchStatus", owner, patch), p.opts.Now(), err)
-	return stored, err
-}
-
 func (p *pass[O, C]) askChild(ctx context.Context, name types.NamespacedName) (C, error) {
 	child, err := p.client.Get(ctx, name.Namespace, name.Name)
 	p.calls.record(Call{Verb: "Get", Namespace: name.Namespace, Name: name.Name}, p.opts.Now(), err)
 	return child, err
 }
 
-func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
-	owner, err := p.client.GetOwner(ctx, p.Name.Namespace, p.Name.Name)
-	p.calls.record(Call{Verb: "GetOwner", Namespace: p.Name.Namespace, Name: p.Name.Name}, p.opts.Now(), err)
-	return owner, err
-}
-
-// askList lists the children on the server, unless too many lists are under way.
-func (p *pass[O, C]) askList(ctx context.Context) (list ledger.List[C], err error) {
-	select {
-	case p.lists <- struct{}{}:
-		defer func() { <-p.lists }()
-	default:
-		return list, errListsBusy
+func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
+	found, err = p.askChild(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return found, false, nil
+	case err == nil && object.IsNil(found):
+		return found, false, errNoObject
+	case err == nil && nameOf(found) != name:
+		return found, false, fmt.Errorf("the read of %q returned %q", name, object.Name(found))
+	case err == nil:
+		err = restores.NoticeOlder(p.restores, p.view.children, found)
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
-	defer cancel()
-	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
-	list, err = p.client.List(limited, namespace, matching)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", context.Cause(limited), err)
-	}
-	p.calls.record(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
-	return list, err
+	return found, err == nil, err
 }
 
-// askOwnersVersion returns a resourceVersion of the owners. The server has reported it in this term (see
-// NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
-// the result is "". The method askChildrenVersion does the same for the children.
-func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
-	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
-}
-
-func (p *pass[O, C]) askChildrenVersion(ctx context.Context, of Versioner) string {
-	return p.askVersion(ctx, &p.term.children, "ServerChildrenVersion", of.ServerChildrenVersion)
-}
-
-func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb string, ask func(context.Context, string) (string, error)) string {
-	namespace := p.Owner.GetNamespace()
-	return of.ask(p.opts.Now, func() (string, error) {
-		version, err := ask(ctx, namespace)
-		p.calls.record(Call{Verb: verb, Namespace: namespace}, p.opts.Now(), err)
-		return version, err
-	})
-}
-
-// listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
-// protects the server after an outage, when thousands of owners may need a list. Each Controller has its
-// own limit, because Controllers may use different servers. No pass waits for its turn, because lists may hang
-// and most passes need none.
-const listsAtOnce = 2
-
-// listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
-// other lists forever.
-const listTimeout = 30 * time.Second
-
-var errListsBusy = errors.New("two live lists are under way")
-
-// ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
-// server was restored from a backup. The caches and the Controller then hold a state that the server no
-// longer has. From then on, the Controller makes no changes, and Sync returns this error immediately. Do
-// not retry. Restart the process, or make a new Controller with new caches.
-//
-// The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each
-// of the following observations proves a restore:
-//   - A live list has an older resourceVersion than an earlier live list. The earlier list had ended before
-//     the later list began.
-//   - The cache or a response shows a resourceVersion, and a live list or a read that begins later returns
-//     an older one.
-//   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
-//     only if Options.UnfilteredChildren is set.
-//
-// The resourceVersions of two different objects are never compared. If the cache goes back to an older
-// version, this proves nothing, because the cache may now read from an API server that lags behind. If an
-// object is not found, this proves nothing either.
-var ErrRestored = restores.Err
-
-// tellRestored sends the ServerRestored event, unless the Controller has already sent it.
-func (p *pass[O, C]) tellRestored(err error) {
-	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restoreTold.CompareAndSwap(false, true) {
-		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())
-	}
+func (p *pass[O, C]) askStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
+	stored, err := p.client.PatchStatus(ctx, owner, patch)
+	p.calls.record(newCall("PatchStatus", owner, patch), p.opts.Now(), err)
+	return stored, err
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -24,10 +25,6 @@ import (
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 )
-
-// policyIsFinal is how long an adoption must fail with BadRequest or Forbidden before the failure counts as
-// a refusal. The server may also return these errors for a short time while admission is starting.
-const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
 // If the second result is false, the pass must create and delete nothing. If an orphan was not adopted, or
@@ -68,37 +65,40 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	return p.scaleClaimed(ctx)
 }
 
-// scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
-// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
-func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
-	facts := p.facts
-	facts.Pending = pending[trusted]
-	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
-	if err == nil && !scale.IsZero() && p.view.is == stale {
-		if !p.readLive(ctx) {
-			return scale, false
-		}
-		p.claimedLive()
-		facts = p.facts
-		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
+// forgetClaims ends the holds of children that are to be neither adopted nor released.
+func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
+	if len(p.state.holds) == 0 {
+		return
 	}
-	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended, p.Terminating), facts, replicas.Plan[C]{Scale: scale}}
-	p.fails(err)
-	return scale, err == nil
+	left := sets.New[string]()
+	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
+		left.Insert(string(object.ID(c)))
+	}
+	maps.DeleteFunc(p.state.holds, func(k holdKey, h *hold) bool {
+		switch k.Reason {
+		case AdoptionUndecided, AdoptionRefused:
+			return !left.Has(k.Key)
+		case ReleaseFailed: // another controller may adopt the child again
+			return !left.Has(k.Key) && h.Remaining(p.Now) < -h.Wait
+		}
+		return false
+	})
 }
 
-// claimedLive sets Active, Ended and Terminating from a live list that was made after the claims.
-func (p *pass[O, C]) claimedLive() {
-	p.Terminating, p.Ended, p.Active, p.facts.Undecided = p.terminating(), p.ended(), nil, nil
-	for _, c := range p.activeOf(p.view.children) {
-		switch {
-		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
-		case p.controls(c):
-			p.Active = append(p.Active, c)
-		case p.claimHold(AdoptionRefused, c) == nil: // an orphan that the owner may still adopt
-			p.facts.Undecided = append(p.facts.Undecided, c)
-		}
+// toTry returns the children whose claim no hold delays. A hold ends early if the child changes.
+func (p *pass[O, C]) toTry(children []C, reasons ...GateReason) []C {
+	if len(p.state.holds) == 0 {
+		return children
 	}
+	return filter(children, func(c C) bool {
+		return !slices.ContainsFunc(reasons, func(r GateReason) bool {
+			return p.held(r, string(object.ID(c)), c.GetName(), c.GetResourceVersion())
+		})
+	})
+}
+
+func (p *pass[O, C]) claimHold(reason GateReason, c C) *hold {
+	return p.state.holds[holdKey{reason, string(object.ID(c))}]
 }
 
 // claimer returns a Claimer that sends its patches in parallel. Before the first adoption, the Claimer
@@ -124,53 +124,6 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 		},
 	}
 }
-
-// toTry returns the children whose claim no hold delays. A hold ends early if the child changes.
-func (p *pass[O, C]) toTry(children []C, reasons ...GateReason) []C {
-	if len(p.state.holds) == 0 {
-		return children
-	}
-	return filter(children, func(c C) bool {
-		return !slices.ContainsFunc(reasons, func(r GateReason) bool {
-			return p.held(r, string(object.ID(c)), c.GetName(), c.GetResourceVersion())
-		})
-	})
-}
-
-// forgetClaims ends the holds of children that are to be neither adopted nor released.
-func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
-	if len(p.state.holds) == 0 {
-		return
-	}
-	left := sets.New[string]()
-	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
-		left.Insert(string(object.ID(c)))
-	}
-	maps.DeleteFunc(p.state.holds, func(k holdKey, h *hold) bool {
-		switch k.Reason {
-		case AdoptionUndecided, AdoptionRefused:
-			return !left.Has(k.Key)
-		case ReleaseFailed: // another controller may adopt the child again
-			return !left.Has(k.Key) && h.Remaining(p.Now) < -h.Wait
-		}
-		return false
-	})
-}
-
-func (p *pass[O, C]) claimHold(reason GateReason, c C) *hold {
-	return p.state.holds[holdKey{reason, string(object.ID(c))}]
-}
-
-// holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
-func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {
-	h := p.holdCalls(reason, string(object.ID(f.Object)), f.Object.GetName(), f.Err)
-	h.version, h.first = f.Object.GetResourceVersion(), first
-}
-
-// isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
-// answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
-// without end.
-func (p *pass[O, C]) isMade(c C) bool { return p.state.known.WasSent(nameOf(c)) }
 
 // failedAdoptions delays the adoptions that failed. While an adoption may still succeed, no child is created in its
 // place.
@@ -210,6 +163,10 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 	}
 }
 
+// policyIsFinal is how long an adoption must fail with BadRequest or Forbidden before the failure counts as
+// a refusal. The server may also return these errors for a short time while admission is starting.
+const policyIsFinal = 5 * time.Minute
+
 // policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
 // of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
 // the right to patch children and admission works. In this case, only the adoption of the orphans is
@@ -226,7 +183,16 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
+// isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
+// answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
+// without end.
+func (p *pass[O, C]) isMade(c C) bool { return p.state.known.WasSent(nameOf(c)) }
+
+// holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
+func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {
+	h := p.holdCalls(reason, string(object.ID(f.Object)), f.Object.GetName(), f.Err)
+	h.version, h.first = f.Object.GetResourceVersion(), first
+}
 
 // holdReleases delays the next release of each child, and sends events about those that failed. Creations and
 // deletions do not wait for them.
@@ -261,4 +227,56 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 		ReleaseFailed.grow(&h.Hold, p.opts.Now())
 		*h = hold{Hold: h.Hold, why: errUndone}
 	}
+}
+
+var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
+
+// scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
+// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
+func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
+	facts := p.facts
+	facts.Pending = pending[trusted]
+	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
+	if err == nil && !scale.IsZero() && p.view.is == stale {
+		if !p.readLive(ctx) {
+			return scale, false
+		}
+		p.claimedLive()
+		facts = p.facts
+		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
+	}
+	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended, p.Terminating), facts, replicas.Plan[C]{Scale: scale}}
+	p.fails(err)
+	return scale, err == nil
+}
+
+// claimedLive sets Active, Ended and Terminating from a live list that was made after the claims.
+func (p *pass[O, C]) claimedLive() {
+	p.Terminating, p.Ended, p.Active, p.facts.Undecided = p.terminating(), p.ended(), nil, nil
+	for _, c := range p.activeOf(p.view.children) {
+		switch {
+		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
+		case p.controls(c):
+			p.Active = append(p.Active, c)
+		case p.claimHold(AdoptionRefused, c) == nil: // an orphan that the owner may still adopt
+			p.facts.Undecided = append(p.facts.Undecided, c)
+		}
+	}
+}
+
+// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts
+// unless Spec.NoAdoption is set. For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
+// the child has no UID, as in the response of a fake client, isOurs returns true.
+func (p *pass[O, C]) isOurs(c C) bool {
+	return c.GetUID() == "" || !p.isAnothers(c) && (p.controls(c) || !p.spec.NoAdoption) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+}
+
+// isAnothers reports whether a child has a controller other than the owner.
+func (p *pass[O, C]) isAnothers(c C) bool {
+	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
+}
+
+// isStray reports whether a child does not match the owner's selector and has no other controller.
+func (p *pass[O, C]) isStray(c C) bool {
+	return !p.isOurs(c) && !p.isAnothers(c)
 }

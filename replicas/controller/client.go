@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/handlers"
+	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -94,6 +95,36 @@ type Client[O, C Object] interface {
 	PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error)
 }
 
+// ErrResent is wrapped in the error of Client.Create if the client sent the request more than once. The
+// first request may have created the child even if the server refused the second request. The Controller
+// therefore remembers the child's name and checks whether the child exists.
+var ErrResent = errors.New("the request was sent more than once")
+
+// NoteResent calls the function send, which must make one API call over net/http. If send fails and its
+// request was sent more than once, NoteResent adds ErrResent to the error. For example, client-go repeats a
+// request if the server responds with 429 or 5xx and a Retry-After header. Use NoteResent in the Create
+// method of a Client:
+//
+//	err = controller.NoteResent(ctx, func(ctx context.Context) error {
+//		created, err = pods.Create(ctx, pod, metav1.CreateOptions{})
+//		return err
+//	})
+//
+// NoteResent counts the requests that net/http/httptrace reports. If the client's http.RoundTripper does
+// not use an http.Transport, httptrace may report no requests. In this case, NoteResent returns the error
+// unchanged.
+func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
+	if send == nil {
+		return errors.New("controller: send is nil")
+	}
+	var sent atomic.Int64
+	err := send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}))
+	if err != nil && sent.Load() > 1 {
+		return fmt.Errorf("%w (%w)", err, ErrResent)
+	}
+	return err
+}
+
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
 // children. With a Versioner, a new process makes fewer reads. For example, if an owner was written after the
 // process began, the new process can create children of this owner without first reading the owner from the
@@ -111,9 +142,6 @@ type Versioner interface {
 // A Checker is a Client that can check whether its own settings are complete. Check makes no calls to the
 // server. If Check returns an error, New returns this error.
 type Checker interface{ Check() error }
-
-// errNoObject is the error of a call that succeeded but returned no object.
-var errNoObject = errors.New("the client returned no object")
 
 // A Cache returns owners and children from memory, as its watches have reported them so far. The Controller
 // works correctly even if the cache is incomplete or behind the server. The Controller does not modify the
@@ -171,8 +199,48 @@ const (
 	ServerRestored   = "ServerRestored"    // <the text of ErrRestored and the proof of the restore>. Sent once, for the first owner whose pass ends after the restore was detected.
 )
 
-func nameOf(c metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
+// ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
+// server was restored from a backup. The caches and the Controller then hold a state that the server no
+// longer has. From then on, the Controller makes no changes, and Sync returns this error immediately. Do
+// not retry. Restart the process, or make a new Controller with new caches.
+//
+// The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each
+// of the following observations proves a restore:
+//   - A live list has an older resourceVersion than an earlier live list. The earlier list had ended before
+//     the later list began.
+//   - The cache or a response shows a resourceVersion, and a live list or a read that begins later returns
+//     an older one.
+//   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
+//     only if Options.UnfilteredChildren is set.
+//
+// The resourceVersions of two different objects are never compared. If the cache goes back to an older
+// version, this proves nothing, because the cache may now read from an API server that lags behind. If an
+// object is not found, this proves nothing either.
+var ErrRestored = restores.Err
+
+// tellRestored sends the ServerRestored event, unless the Controller has already sent it.
+func (p *pass[O, C]) tellRestored(err error) {
+	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restoreTold.CompareAndSwap(false, true) {
+		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())
+	}
+}
+
+// errNoObject is the error of a call that succeeded but returned no object.
+var errNoObject = errors.New("the client returned no object")
+
+// isFinal reports whether a failed creation certainly has no effect, now or later.
+func isFinal(err error) bool {
+	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
+}
+
+// hadNoAnswer reports whether the result of a deletion is unknown.
+func hadNoAnswer(err error) bool {
+	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrOverLimit)
+}
+
+// isRefusal reports whether the server refused a call. A refused call has no effect, now or later.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // namespaceIsGoing reports whether a creation failed because the namespace is being deleted or no longer
@@ -193,11 +261,6 @@ func namespaceIsGoing(err error) bool {
 // only in the text of the error.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
-}
-
-// isFinal reports whether a failed creation certainly has no effect, now or later.
-func isFinal(err error) bool {
-	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
 }
 
 // explained adds advice to an error about a child if the server's message does not say what to do. It
@@ -243,11 +306,6 @@ func serverDelay(errs []error) time.Duration {
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }
 
-// isRefusal reports whether the server refused a call. A refused call has no effect, now or later.
-func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
-}
-
 func asRefused(err error) (e *replicas.RefusedError, ok bool) {
 	return e, errors.As(err, &e) && e != nil
 }
@@ -285,32 +343,6 @@ func joinErrors(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// ErrResent is wrapped in the error of Client.Create if the client sent the request more than once. The
-// first request may have created the child even if the server refused the second request. The Controller
-// therefore remembers the child's name and checks whether the child exists.
-var ErrResent = errors.New("the request was sent more than once")
-
-// NoteResent calls the function send, which must make one API call over net/http. If send fails and its
-// request was sent more than once, NoteResent adds ErrResent to the error. For example, client-go repeats a
-// request if the server responds with 429 or 5xx and a Retry-After header. Use NoteResent in the Create
-// method of a Client:
-//
-//	err = controller.NoteResent(ctx, func(ctx context.Context) error {
-//		created, err = pods.Create(ctx, pod, metav1.CreateOptions{})
-//		return err
-//	})
-//
-// NoteResent counts the requests that net/http/httptrace reports. If the client's http.RoundTripper does
-// not use an http.Transport, httptrace may report no requests. In this case, NoteResent returns the error
-// unchanged.
-func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
-	if send == nil {
-		return errors.New("controller: send is nil")
-	}
-	var sent atomic.Int64
-	err := send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}))
-	if err != nil && sent.Load() > 1 {
-		return fmt.Errorf("%w (%w)", err, ErrResent)
-	}
-	return err
+func nameOf(c metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
 }

@@ -14,14 +14,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/joined"
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
@@ -48,119 +46,6 @@ type creation[C Object] struct {
 	err   error
 }
 
-// create creates children with slow start. It never creates more than scale.Create children. Later passes
-// create and delete nothing until the cache shows the new children (K1, K2).
-func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
-	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
-	for i := range scale.Create {
-		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.hasNamedSlots()})
-	}
-	c.send(ctx)
-	c.deleteStrange(ctx)
-	return c
-}
-
-// taken returns the names that the server has called taken. A child with such a name may be one that an earlier
-// process created.
-func (c *creations[O, C]) taken() (names []types.NamespacedName) {
-	if c == nil {
-		return nil
-	}
-	for _, e := range c.each {
-		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
-			names = append(names, e.name)
-		}
-	}
-	return names
-}
-
-// conclude decides what became of the creations without an answer, and reports the errors. A creation that has
-// taken effect is none, and what slow start did not try after it is due in the next pass.
-func (c *creations[O, C]) conclude(found findings[C]) {
-	if c == nil {
-		return
-	}
-	for _, e := range c.each {
-		if f := found[e.name]; f.there && e.err != nil && !errors.As(e.err, new(notOursError)) {
-			c.countFound(e, f)
-		}
-		if !e.made {
-			c.tellFailed(e.err)
-			continue
-		}
-		c.Created = append(c.Created, e.child)
-		if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
-			c.again(1)
-		}
-	}
-	c.noteRound()
-	for _, part := range c.parts {
-		c.concludePart(part)
-	}
-	c.holdNames()
-}
-
-// holdNames postpones the creations whose names cannot be used or were used several times without an answer. A
-// slot's name that another object uses is not an error of the pass, because later passes use other slots until
-// the delay is over. If Spec.New failed for a slot, the pass ends with an error.
-func (c *creations[O, C]) holdNames() {
-	var taken, unmade []error
-	for _, e := range c.each {
-		switch {
-		case e.made:
-			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
-		case e.isSlotTaken():
-			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err) // there might be no event when the other object is deleted
-			taken = append(taken, e.err)
-		case c.isLost(e):
-			// A webhook timed out, and the events of the other children sent the creation again four times a second.
-			if key := (holdKey{CreationInFlight, e.name.Name}); c.state.holds[key] == nil {
-				c.state.holds.getOrAdd(key.Reason, key.Key) // of no length, so that it is sent again at once
-				continue
-			}
-			c.holdCalls(CreationInFlight, e.name.Name, e.name.Name, nil)
-		case e.err != nil && e.name.Name == "" && e.slot:
-			c.refuse(e.err)
-			unmade = append(unmade, e.err)
-		}
-	}
-	if len(unmade) > 0 {
-		c.fails(c.failure("creating %s: %w", c.childResource.Resource, joined.Errors(unmade)))
-	}
-	if len(taken)+len(unmade) == 0 {
-		return
-	}
-	c.Failed += len(taken) + len(unmade)
-	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
-	if len(taken) > 0 && c.scale.Deferred > 0 {
-		c.again(1) // a plan of one creation at a time would try the same slot each time its hold is over
-	}
-}
-
-// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
-func (e *creation[C]) isSlotTaken() bool {
-	return e.slot && e.named && apierrors.IsAlreadyExists(e.err)
-}
-
-// send makes the calls. Each place has its own slow start.
-func (c *creations[O, C]) send(ctx context.Context) {
-	c.parts, c.start = c.inParts(), c.state.known.Start()
-	call := func(part *part[C]) {
-		opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/len(c.parts), 1)}
-		part.result = slowstart.Run(ctx, len(part.each), opts, func(ctx context.Context, i int) error {
-			return c.createOne(ctx, part.each[i])
-		})
-	}
-	if len(c.parts) == 1 {
-		call(c.parts[0])
-		return
-	}
-	slowstart.Run(context.WithoutCancel(ctx), len(c.parts), c.allAtOnce(len(c.parts)), func(_ context.Context, n int) error {
-		call(c.parts[n])
-		return nil
-	})
-}
-
 // A place is where creations succeed or fail together. The namespace of one may be full or gone, and the template of one
 // group may be refused, while the others go on.
 type place struct{ namespace, group string }
@@ -178,136 +63,6 @@ type part[C Object] struct {
 	place
 	each   []*creation[C]
 	result slowstart.Result
-}
-
-func (c *creations[O, C]) inParts() (parts []*part[C]) {
-	for _, e := range c.each {
-		at := place{c.Owner.GetNamespace(), c.scale.Group(e.i)}
-		if c.newborns != nil {
-			at.namespace = c.newborns[c.scale.Names[e.i]].namespace
-		}
-		n := slices.IndexFunc(parts, func(p *part[C]) bool { return p.place == at })
-		if n < 0 {
-			n, parts = len(parts), append(parts, &part[C]{place: at})
-		}
-		parts[n].each = append(parts[n].each, e)
-	}
-	return parts
-}
-
-// createOne creates one child. It sends the event immediately, because the other calls may take a long time.
-func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
-	child, err := c.childFor(e.i)
-	if e.err = err; err != nil {
-		if e.slot {
-			return nil // other slots may succeed
-		}
-		return err
-	}
-	e.name, e.err = nameOf(child), errNoAnswer // the client may panic
-	e.child, e.err = c.askCreate(ctx, c.start, child)
-	if e.made = e.err == nil; e.made {
-		c.tellCreated(e.name.Name)
-	}
-	if e.isSlotTaken() {
-		return nil // other slots may succeed
-	}
-	return e.err
-}
-
-// childFor returns the object that the i-th creation sends to the server.
-func (c *creations[O, C]) childFor(i int) (C, error) {
-	if c.newborns != nil {
-		b := c.newborns[c.scale.Names[i]]
-		return b.child, b.err
-	}
-	return c.scale.New(i)
-}
-
-// deleteStrange deletes new children that a webhook has changed and that therefore do not belong to the
-// owner. If these children were kept, each pass would create more of them.
-func (c *creations[O, C]) deleteStrange(ctx context.Context) {
-	for _, e := range c.each {
-		if !errors.As(e.err, new(notOursError)) {
-			continue
-		}
-		if err := c.dropStray(ctx, e.child, nil); err != nil {
-			e.err = notOursError{fmt.Errorf("%w; %w", e.err, err)}
-		}
-	}
-}
-
-// isLost reports whether a child may exist although its creation failed. This request or an earlier one may
-// have created the child.
-func (c *creations[O, C]) isLost(e *creation[C]) bool {
-	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
-		return false
-	}
-	_, open := c.state.known.SentTo(e.name.Name)
-	return open || apierrors.IsAlreadyExists(e.err)
-}
-
-// countFound handles a child that exists on the server although its creation failed.
-func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
-	switch found := f.child; {
-	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
-	case !c.isOurs(found):
-		e.err = c.letGo(f.start, found)
-	default:
-		c.tellCreated(found.GetName())
-		e.made, e.child, e.err = true, found, nil
-	}
-}
-
-func (p *pass[O, C]) tellCreated(name string) {
-	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
-}
-
-// tellFailed sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
-// refused to make the child, no event is sent. The refusal is reported later, in a single event.
-func (p *pass[O, C]) tellFailed(err error) {
-	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
-		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
-	}
-}
-
-// concludePart counts the failures in one place, and decides whether further creations there are held.
-func (c *creations[O, C]) concludePart(part *part[C]) {
-	var errs []error
-	at, run := part.String(), part.result
-	for _, f := range run.Failed {
-		e := part.each[f.Index]
-		if e.made { // its answer was lost
-			continue
-		}
-		if e.err != nil { // err is nil if Spec.New called runtime.Goexit
-			f.Err = e.err
-		}
-		errs = append(errs, f.Err)
-		c.refuse(f.Err)
-	}
-	c.Failed += len(errs)
-	c.Skipped += run.Skipped
-	if len(errs) < len(part.each)-run.Skipped {
-		c.state.holds.end(at, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
-	}
-	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
-		run.Err = joined.Errors(errs)
-	}
-	if run.Err == nil {
-		c.state.holds.end(at, ChangedByWebhook)
-		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
-			c.gate(CreationInFlight, "", 1, nil)
-		}
-		return
-	}
-	if c.namespaceEnds(at, errs) {
-		return
-	}
-	c.holdAfter(part.place, errs)
-	err := joined.Summary(run.Err, errs)
-	c.scaleFails(StopsCreations, err)
-	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
 // A newborn is a child to create for a cluster-scoped owner. Spec.New is called only once for each newborn,
@@ -363,13 +118,233 @@ func (p *pass[O, C]) creationsHeld(at place) (are bool) {
 	return are
 }
 
-// holdCalls starts or extends a hold after a failure. Usually, its key is the name of the object.
-func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error) *hold {
-	h := p.state.holds.getOrAdd(reason, key)
-	reason.grow(&h.Hold, p.opts.Now())
-	h.Wait, h.why = max(h.Wait, serverDelay([]error{why})), why
-	p.gate(reason, object, h.Wait, why)
-	return h
+// roomInQuota returns how many more of the owner's children there could be in a namespace, as the version of a hold.
+// A child that is being deleted uses quota until it is gone.
+func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
+	n := math.MaxInt
+	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
+		if c.GetNamespace() == namespace {
+			n--
+		}
+	}
+	return strconv.Itoa(n)
+}
+
+// create creates children with slow start. It never creates more than scale.Create children. Later passes
+// create and delete nothing until the cache shows the new children (K1, K2).
+func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
+	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
+	for i := range scale.Create {
+		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.hasNamedSlots()})
+	}
+	c.send(ctx)
+	c.deleteStrange(ctx)
+	return c
+}
+
+// send makes the calls. Each place has its own slow start.
+func (c *creations[O, C]) send(ctx context.Context) {
+	c.parts, c.start = c.inParts(), c.state.known.Start()
+	call := func(part *part[C]) {
+		opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/len(c.parts), 1)}
+		part.result = slowstart.Run(ctx, len(part.each), opts, func(ctx context.Context, i int) error {
+			return c.createOne(ctx, part.each[i])
+		})
+	}
+	if len(c.parts) == 1 {
+		call(c.parts[0])
+		return
+	}
+	slowstart.Run(context.WithoutCancel(ctx), len(c.parts), c.allAtOnce(len(c.parts)), func(_ context.Context, n int) error {
+		call(c.parts[n])
+		return nil
+	})
+}
+
+func (c *creations[O, C]) inParts() (parts []*part[C]) {
+	for _, e := range c.each {
+		at := place{c.Owner.GetNamespace(), c.scale.Group(e.i)}
+		if c.newborns != nil {
+			at.namespace = c.newborns[c.scale.Names[e.i]].namespace
+		}
+		n := slices.IndexFunc(parts, func(p *part[C]) bool { return p.place == at })
+		if n < 0 {
+			n, parts = len(parts), append(parts, &part[C]{place: at})
+		}
+		parts[n].each = append(parts[n].each, e)
+	}
+	return parts
+}
+
+// createOne creates one child. It sends the event immediately, because the other calls may take a long time.
+func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
+	child, err := c.childFor(e.i)
+	if e.err = err; err != nil {
+		if e.slot {
+			return nil // other slots may succeed
+		}
+		return err
+	}
+	e.name, e.err = nameOf(child), errNoAnswer // the client may panic
+	e.child, e.err = c.askCreate(ctx, c.start, child)
+	if e.made = e.err == nil; e.made {
+		c.tellCreated(e.name.Name)
+	}
+	if e.isSlotTaken() {
+		return nil // other slots may succeed
+	}
+	return e.err
+}
+
+// childFor returns the object that the i-th creation sends to the server.
+func (c *creations[O, C]) childFor(i int) (C, error) {
+	if c.newborns != nil {
+		b := c.newborns[c.scale.Names[i]]
+		return b.child, b.err
+	}
+	return c.scale.New(i)
+}
+
+// suffix returns a random suffix for a name, in the form that the API server uses for generateName.
+func suffix(random func(n int) int) string {
+	const letters = 27 // number of different characters in the results of SafeEncodeString
+	b := make([]byte, 5)
+	for i := range b {
+		b[i] = byte(random(letters))
+	}
+	return rand.SafeEncodeString(string(b))
+}
+
+// deleteStrange deletes new children that a webhook has changed and that therefore do not belong to the
+// owner. If these children were kept, each pass would create more of them.
+func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+	for _, e := range c.each {
+		if !errors.As(e.err, new(notOursError)) {
+			continue
+		}
+		if err := c.dropStray(ctx, e.child, nil); err != nil {
+			e.err = notOursError{fmt.Errorf("%w; %w", e.err, err)}
+		}
+	}
+}
+
+// A notOursError reports that a new child does not belong to the owner. The labels or owner references of
+// the child differ from those in the request.
+type notOursError struct{ error }
+
+func newNotOursError[C Object](c C) error {
+	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+}
+
+// taken returns the names that the server has called taken. A child with such a name may be one that an earlier
+// process created.
+func (c *creations[O, C]) taken() (names []types.NamespacedName) {
+	if c == nil {
+		return nil
+	}
+	for _, e := range c.each {
+		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// conclude decides what became of the creations without an answer, and reports the errors. A creation that has
+// taken effect is none, and what slow start did not try after it is due in the next pass.
+func (c *creations[O, C]) conclude(found findings[C]) {
+	if c == nil {
+		return
+	}
+	for _, e := range c.each {
+		if f := found[e.name]; f.there && e.err != nil && !errors.As(e.err, new(notOursError)) {
+			c.countFound(e, f)
+		}
+		if !e.made {
+			c.tellFailed(e.err)
+			continue
+		}
+		c.Created = append(c.Created, e.child)
+		if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
+			c.again(1)
+		}
+	}
+	c.noteRound()
+	for _, part := range c.parts {
+		c.concludePart(part)
+	}
+	c.holdNames()
+}
+
+// countFound handles a child that exists on the server although its creation failed.
+func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
+	switch found := f.child; {
+	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
+	case !c.isOurs(found):
+		e.err = c.letGo(f.start, found)
+	default:
+		c.tellCreated(found.GetName())
+		e.made, e.child, e.err = true, found, nil
+	}
+}
+
+// letGo is called for a child that exists but does not match the owner's selector. The next pass releases
+// this child. The child is not deleted, because a user may have changed its labels after the creation. The
+// lost response to the creation would have shown whether a webhook changed the labels.
+func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
+	p.believe(start, c)
+	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
+}
+
+func (p *pass[O, C]) tellCreated(name string) {
+	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
+}
+
+// tellFailed sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
+// refused to make the child, no event is sent. The refusal is reported later, in a single event.
+func (p *pass[O, C]) tellFailed(err error) {
+	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
+		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
+	}
+}
+
+// concludePart counts the failures in one place, and decides whether further creations there are held.
+func (c *creations[O, C]) concludePart(part *part[C]) {
+	var errs []error
+	at, run := part.String(), part.result
+	for _, f := range run.Failed {
+		e := part.each[f.Index]
+		if e.made { // its answer was lost
+			continue
+		}
+		if e.err != nil { // err is nil if Spec.New called runtime.Goexit
+			f.Err = e.err
+		}
+		errs = append(errs, f.Err)
+		c.refuse(f.Err)
+	}
+	c.Failed += len(errs)
+	c.Skipped += run.Skipped
+	if len(errs) < len(part.each)-run.Skipped {
+		c.state.holds.end(at, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
+	}
+	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
+		run.Err = joined.Errors(errs)
+	}
+	if run.Err == nil {
+		c.state.holds.end(at, ChangedByWebhook)
+		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
+			c.gate(CreationInFlight, "", 1, nil)
+		}
+		return
+	}
+	if c.namespaceEnds(at, errs) {
+		return
+	}
+	c.holdAfter(part.place, errs)
+	err := joined.Summary(run.Err, errs)
+	c.scaleFails(StopsCreations, err)
+	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
 // namespaceEnds checks whether a creation failed because the namespace is being deleted or is gone. In this
@@ -402,130 +377,69 @@ func (p *pass[O, C]) holdAfter(at place, errs []error) {
 	}
 }
 
+// holdNames postpones the creations whose names cannot be used or were used several times without an answer. A
+// slot's name that another object uses is not an error of the pass, because later passes use other slots until
+// the delay is over. If Spec.New failed for a slot, the pass ends with an error.
+func (c *creations[O, C]) holdNames() {
+	var taken, unmade []error
+	for _, e := range c.each {
+		switch {
+		case e.made:
+			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
+		case e.isSlotTaken():
+			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err) // there might be no event when the other object is deleted
+			taken = append(taken, e.err)
+		case c.isLost(e):
+			// A webhook timed out, and the events of the other children sent the creation again four times a second.
+			if key := (holdKey{CreationInFlight, e.name.Name}); c.state.holds[key] == nil {
+				c.state.holds.getOrAdd(key.Reason, key.Key) // of no length, so that it is sent again at once
+				continue
+			}
+			c.holdCalls(CreationInFlight, e.name.Name, e.name.Name, nil)
+		case e.err != nil && e.name.Name == "" && e.slot:
+			c.refuse(e.err)
+			unmade = append(unmade, e.err)
+		}
+	}
+	if len(unmade) > 0 {
+		c.fails(c.failure("creating %s: %w", c.childResource.Resource, joined.Errors(unmade)))
+	}
+	if len(taken)+len(unmade) == 0 {
+		return
+	}
+	c.Failed += len(taken) + len(unmade)
+	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
+	if len(taken) > 0 && c.scale.Deferred > 0 {
+		c.again(1) // a plan of one creation at a time would try the same slot each time its hold is over
+	}
+}
+
+// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
+func (e *creation[C]) isSlotTaken() bool {
+	return e.slot && e.named && apierrors.IsAlreadyExists(e.err)
+}
+
+// isLost reports whether a child may exist although its creation failed. This request or an earlier one may
+// have created the child.
+func (c *creations[O, C]) isLost(e *creation[C]) bool {
+	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
+		return false
+	}
+	_, open := c.state.known.SentTo(e.name.Name)
+	return open || apierrors.IsAlreadyExists(e.err)
+}
+
+// holdCalls starts or extends a hold after a failure. Usually, its key is the name of the object.
+func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error) *hold {
+	h := p.state.holds.getOrAdd(reason, key)
+	reason.grow(&h.Hold, p.opts.Now())
+	h.Wait, h.why = max(h.Wait, serverDelay([]error{why})), why
+	p.gate(reason, object, h.Wait, why)
+	return h
+}
+
 // holdFor puts calls on hold for the time that the server requested.
 func (p *pass[O, C]) holdFor(reason GateReason, key string, d time.Duration, why error) {
 	*p.state.holds.getOrAdd(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
-}
-
-// roomInQuota returns how many more of the owner's children there could be in a namespace, as the version of a hold.
-// A child that is being deleted uses quota until it is gone.
-func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
-	n := math.MaxInt
-	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
-		if c.GetNamespace() == namespace {
-			n--
-		}
-	}
-	return strconv.Itoa(n)
-}
-
-// suffix returns a random suffix for a name, in the form that the API server uses for generateName.
-func suffix(random func(n int) int) string {
-	const letters = 27 // number of different characters in the results of SafeEncodeString
-	b := make([]byte, 5)
-	for i := range b {
-		b[i] = byte(random(letters))
-	}
-	return rand.SafeEncodeString(string(b))
-}
-
-// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts
-// unless Spec.NoAdoption is set. For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
-// the child has no UID, as in the response of a fake client, isOurs returns true.
-func (p *pass[O, C]) isOurs(c C) bool {
-	return c.GetUID() == "" || !p.isAnothers(c) && (p.controls(c) || !p.spec.NoAdoption) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
-}
-
-// isAnothers reports whether a child has a controller other than the owner.
-func (p *pass[O, C]) isAnothers(c C) bool {
-	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
-}
-
-// A notOursError reports that a new child does not belong to the owner. The labels or owner references of
-// the child differ from those in the request.
-type notOursError struct{ error }
-
-func newNotOursError[C Object](c C) error {
-	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
-}
-
-// letGo is called for a child that exists but does not match the owner's selector. The next pass releases
-// this child. The child is not deleted, because a user may have changed its labels after the creation. The
-// lost response to the creation would have shown whether a webhook changed the labels.
-func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
-	p.believe(start, c)
-	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
-}
-
-// isStray reports whether a child does not match the owner's selector and has no other controller.
-func (p *pass[O, C]) isStray(c C) bool {
-	return !p.isOurs(c) && !p.isAnothers(c)
-}
-
-// deleteUnchanged deletes a child, with its UID and resourceVersion as preconditions. It returns nil if the
-// child is gone.
-func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
-	err := p.askDeleteStray(ctx, c, p.spec.DeleteOptionsFor(c))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
-// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses a spec
-// without a selector.
-func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
-	pending := slices.Clone(p.state.strays)
-	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
-		return
-	}
-	failed := false
-	for _, c := range pending[:min(len(pending), fewStrays)] {
-		found, err := p.askChild(ctx, nameOf(c))
-		switch {
-		case err == nil && object.IsNil(found):
-			err = errNoObject
-		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
-			p.forgetStray(c) // for example, another owner has adopted it
-			continue
-		case err == nil:
-			c = found
-		}
-		failed = p.dropStray(ctx, c, err) != nil || failed
-	}
-	if failed {
-		return
-	}
-	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // no event of a stray wakes the owner
-		p.gate(StrayLeft, pending[fewStrays].GetName(), StrayLeft.row().shortest, nil)
-	}
-}
-
-// fewStrays is the maximum number of strays that one pass tries to delete.
-const fewStrays = 5
-
-func (p *pass[O, C]) forgetStray(c C) {
-	p.state.strays = slices.DeleteFunc(p.state.strays, func(s C) bool { return object.ID(s) == object.ID(c) })
-}
-
-// dropStray deletes a stray, unless it could not be read. If that fails, the next attempts are delayed.
-func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
-	if err == nil {
-		err = p.deleteUnchanged(ctx, c)
-	}
-	p.forgetStray(c)
-	if err == nil {
-		return nil
-	}
-	// Five of seventeen strays had finalizers, and the others were never tried. So this one goes behind them.
-	p.state.strays = append(p.state.strays, c)
-	h := p.state.holds.getOrAdd(StrayLeft, "")
-	if h.Remaining(p.Now) <= 0 { // the first one in this pass
-		StrayLeft.grow(&h.Hold, p.opts.Now())
-	}
-	h.why = err
-	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
-	return err
 }

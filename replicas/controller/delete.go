@@ -38,10 +38,6 @@ type deletions[O, C Object] struct {
 	tells       time.Duration // the length of a hold, if an event reports it
 }
 
-// firstDeletions is the maximum size of the first batch of delete calls. Each batch is twice as large as
-// the one before, so 500 calls are six batches.
-const firstDeletions = 16
-
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
 // until the cache shows the deletions (D6, D8).
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) *deletions[O, C] {
@@ -62,59 +58,9 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	return d
 }
 
-// conclude decides what became of the deletions without an answer, and reports the errors.
-func (d *deletions[O, C]) conclude(found findings[C]) {
-	if d == nil {
-		return
-	}
-	for _, v := range d.unanswered {
-		switch f, ok := found[nameOf(v.Object)]; {
-		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
-			d.isGone(v)
-		case ok && v.Mark != nil && d.leaves(f.child):
-			v.patched = f.child
-			d.isMarked(v)
-		case ok && f.child.GetDeletionTimestamp() != nil:
-			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
-			d.Deleted = append(d.Deleted, v.Object)
-			d.isGone(v)
-		default:
-			d.givesUp(v)
-		}
-	}
-	var err error
-	if len(d.failures) > 0 {
-		err = fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, joined.Summary(joined.Errors(d.failures), d.failures))
-	}
-	if d.holdAfterDeletions(err); err != nil {
-		d.scaleFails(StopsDeletions, err)
-		d.fails(d.failure("%w", err))
-	}
-}
-
-// isGone is called for a child that is deleted, does not exist, or no longer belongs to the owner.
-func (d *deletions[O, C]) isGone(v *victim[C]) {
-	d.state.holds.end(v.Object.GetName(), Conflict)
-	d.noteDeleted(v.Deletion)
-}
-
-// isMarked is called for a child that was asked to leave.
-func (d *deletions[O, C]) isMarked(v *victim[C]) {
-	if !d.leaves(v.patched) {
-		v.err = errSameAgain
-		d.isUndone(v)
-		return
-	}
-	d.Retired = append(d.Retired, v.patched)
-	d.holdRepeated(v.Object.GetName())
-	d.isGone(v)
-}
-
-// isUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
-func (d *deletions[O, C]) isUndone(v *victim[C]) {
-	d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
-	d.givesUp(v)
-}
+// firstDeletions is the maximum size of the first batch of delete calls. Each batch is twice as large as
+// the one before, so 500 calls are six batches.
+const firstDeletions = 16
 
 // sendBatch deletes children in parallel.
 func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deletion[C]) {
@@ -202,6 +148,60 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
+// conclude decides what became of the deletions without an answer, and reports the errors.
+func (d *deletions[O, C]) conclude(found findings[C]) {
+	if d == nil {
+		return
+	}
+	for _, v := range d.unanswered {
+		switch f, ok := found[nameOf(v.Object)]; {
+		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
+			d.isGone(v)
+		case ok && v.Mark != nil && d.leaves(f.child):
+			v.patched = f.child
+			d.isMarked(v)
+		case ok && f.child.GetDeletionTimestamp() != nil:
+			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
+			d.Deleted = append(d.Deleted, v.Object)
+			d.isGone(v)
+		default:
+			d.givesUp(v)
+		}
+	}
+	var err error
+	if len(d.failures) > 0 {
+		err = fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, joined.Summary(joined.Errors(d.failures), d.failures))
+	}
+	if d.holdAfterDeletions(err); err != nil {
+		d.scaleFails(StopsDeletions, err)
+		d.fails(d.failure("%w", err))
+	}
+}
+
+// isGone is called for a child that is deleted, does not exist, or no longer belongs to the owner.
+func (d *deletions[O, C]) isGone(v *victim[C]) {
+	d.state.holds.end(v.Object.GetName(), Conflict)
+	d.noteDeleted(v.Deletion)
+}
+
+// isMarked is called for a child that was asked to leave.
+func (d *deletions[O, C]) isMarked(v *victim[C]) {
+	if !d.leaves(v.patched) {
+		v.err = errSameAgain
+		d.isUndone(v)
+		return
+	}
+	d.Retired = append(d.Retired, v.patched)
+	d.holdRepeated(v.Object.GetName())
+	d.isGone(v)
+}
+
+// isUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
+func (d *deletions[O, C]) isUndone(v *victim[C]) {
+	d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
+	d.givesUp(v)
+}
+
 // givesUp records and reports that the deletion of a victim failed. This pass does not try the deletion
 // again.
 func (d *deletions[O, C]) givesUp(v *victim[C]) {
@@ -229,4 +229,71 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	} else if slices.ContainsFunc(d.answers, func(err error) bool { return err == nil || apierrors.IsNotFound(err) }) {
 		d.state.holds.end("", DeletionFailed)
 	}
+}
+
+// deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
+// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses a spec
+// without a selector.
+func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
+	pending := slices.Clone(p.state.strays)
+	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
+		return
+	}
+	failed := false
+	for _, c := range pending[:min(len(pending), fewStrays)] {
+		found, err := p.askChild(ctx, nameOf(c))
+		switch {
+		case err == nil && object.IsNil(found):
+			err = errNoObject
+		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
+			p.forgetStray(c) // for example, another owner has adopted it
+			continue
+		case err == nil:
+			c = found
+		}
+		failed = p.dropStray(ctx, c, err) != nil || failed
+	}
+	if failed {
+		return
+	}
+	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // no event of a stray wakes the owner
+		p.gate(StrayLeft, pending[fewStrays].GetName(), StrayLeft.row().shortest, nil)
+	}
+}
+
+// fewStrays is the maximum number of strays that one pass tries to delete.
+const fewStrays = 5
+
+// dropStray deletes a stray, unless it could not be read. If that fails, the next attempts are delayed.
+func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
+	if err == nil {
+		err = p.deleteUnchanged(ctx, c)
+	}
+	p.forgetStray(c)
+	if err == nil {
+		return nil
+	}
+	// Five of seventeen strays had finalizers, and the others were never tried. So this one goes behind them.
+	p.state.strays = append(p.state.strays, c)
+	h := p.state.holds.getOrAdd(StrayLeft, "")
+	if h.Remaining(p.Now) <= 0 { // the first one in this pass
+		StrayLeft.grow(&h.Hold, p.opts.Now())
+	}
+	h.why = err
+	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
+	return err
+}
+
+// deleteUnchanged deletes a child, with its UID and resourceVersion as preconditions. It returns nil if the
+// child is gone.
+func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
+	err := p.askDeleteStray(ctx, c, p.spec.DeleteOptionsFor(c))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (p *pass[O, C]) forgetStray(c C) {
+	p.state.strays = slices.DeleteFunc(p.state.strays, func(s C) bool { return object.ID(s) == object.ID(c) })
 }

@@ -7,101 +7,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
-
-// fewReads is the maximum number of children that a pass reads one by one. For a larger number of
-// children, one list is cheaper.
-const fewReads = 3
-
-// A look is a search for children on the server by name. It makes one read for each child, or one list. A
-// child that exists but does not match the selector may be missing from the list.
-type look[C Object] struct {
-	start   ledger.Moment
-	isList  bool
-	version string // the resourceVersion of the list
-	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
-}
-
-// newLook returns a look that can search for n children on the server. If this pass would make more than
-// fewReads single reads, newLook lists the children once. Otherwise the look reads the children one by one.
-func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
-	start := p.state.known.Start()
-	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
-	if len(reads)+n <= fewReads {
-		return look[C]{start: start, find: p.read}
-	}
-	list, err := p.allLive(ctx, start)
-	return look[C]{start, true, list.Version, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
-		return findNamed(list.Items, name, err)
-	}}
-}
-
-// allLive lists the children that the owner's selector matches, and records the result in the ledger.
-func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.List[C], error) {
-	list, err := p.askList(ctx)
-	if err != nil {
-		return list, err
-	}
-	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil {
-		return list, err
-	}
-	return list, p.state.known.Listed(start, list, p.snapshot, p.opts.Now())
-}
-
-func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
-	found, err = p.askChild(ctx, name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return found, false, nil
-	case err == nil && object.IsNil(found):
-		return found, false, errNoObject
-	case err == nil && nameOf(found) != name:
-		return found, false, fmt.Errorf("the read of %q returned %q", name, object.Name(found))
-	case err == nil:
-		err = restores.NoticeOlder(p.restores, p.view.children, found)
-	}
-	return found, err == nil, err
-}
-
-// findNamed returns the child with the given name from the result of a list call. If the list call failed
-// with err, findNamed returns err.
-func findNamed[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
-	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
-	if err != nil || i < 0 {
-		return found, false, err
-	}
-	return items[i], true, nil
-}
-
-// recordMissing records in the ledger that a live read or list did not find the child with the given UID.
-func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
-	if l.isList {
-		p.state.known.ObserveMissing(l.start, id, l.version, p.opts.Now())
-		return
-	}
-	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
-}
-
-// findings are what a look has found under the names of calls without an answer.
-type findings[C Object] map[types.NamespacedName]finding[C]
-
-type finding[C Object] struct {
-	start ledger.Moment
-	child C
-	there bool
-}
 
 // lookForLost looks on the server for the calls without an answer that are due: those of this pass at once, and
 // those of earlier passes after a delay. It also looks for the names that the server has just called taken. The
@@ -269,9 +184,73 @@ func (p *pass[O, C]) lookedForChild(l look[C], v unanswered[C], f finding[C], be
 	p.again(1)
 }
 
-// filter returns the elements of list for which f returns true.
-func filter[E any](list []E, f func(E) bool) []E {
-	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
+// findings are what a look has found under the names of calls without an answer.
+type findings[C Object] map[types.NamespacedName]finding[C]
+
+type finding[C Object] struct {
+	start ledger.Moment
+	child C
+	there bool
+}
+
+// A look is a search for children on the server by name. It makes one read for each child, or one list. A
+// child that exists but does not match the selector may be missing from the list.
+type look[C Object] struct {
+	start   ledger.Moment
+	isList  bool
+	version string // the resourceVersion of the list
+	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
+}
+
+// newLook returns a look that can search for n children on the server. If this pass would make more than
+// fewReads single reads, newLook lists the children once. Otherwise the look reads the children one by one.
+func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
+	start := p.state.known.Start()
+	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
+	if len(reads)+n <= fewReads {
+		return look[C]{start: start, find: p.read}
+	}
+	list, err := p.allLive(ctx, start)
+	return look[C]{start, true, list.Version, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
+		return findNamed(list.Items, name, err)
+	}}
+}
+
+// fewReads is the maximum number of children that a pass reads one by one. For a larger number of
+// children, one list is cheaper.
+const fewReads = 3
+
+// findNamed returns the child with the given name from the result of a list call. If the list call failed
+// with err, findNamed returns err.
+func findNamed[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
+	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
+	if err != nil || i < 0 {
+		return found, false, err
+	}
+	return items[i], true, nil
+}
+
+// recordMissing records in the ledger that a live read or list did not find the child with the given UID.
+func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
+	if l.isList {
+		p.state.known.ObserveMissing(l.start, id, l.version, p.opts.Now())
+		return
+	}
+	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
+}
+
+// turnedUp records an object that a look has found. The view contains it in another version, or not at all.
+func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
+	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
+		p.believe(start, found)
+	}
+	p.recordName(found)
+}
+
+// recordName records in the ledger which object has a name.
+func (p *pass[O, C]) recordName(c C) {
+	is, ours := p.snapshot.Rules.Holder(c)
+	p.state.known.NameHeld(nameOf(c), object.ID(c), is, ours)
 }
 
 // viewHas reports whether the view contains this version of the found child.
@@ -289,16 +268,7 @@ func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	})
 }
 
-// turnedUp records an object that a look has found. The view contains it in another version, or not at all.
-func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
-	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
-		p.believe(start, found)
-	}
-	p.recordName(found)
-}
-
-// recordName records in the ledger which object has a name.
-func (p *pass[O, C]) recordName(c C) {
-	is, ours := p.snapshot.Rules.Holder(c)
-	p.state.known.NameHeld(nameOf(c), object.ID(c), is, ours)
+// filter returns the elements of list for which f returns true.
+func filter[E any](list []E, f func(E) bool) []E {
+	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }

@@ -37,6 +37,57 @@ type update[C Object] struct {
 	err     error
 }
 
+// mustReplace adds to the rules that children must go whose change was refused.
+func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
+	refused, mustGo := p.state.replace, spec.Rules.MustGo
+	if len(refused) == 0 || spec.Update == nil {
+		return
+	}
+	groups, groupOf := groupsIn(*spec), spec.GroupOf
+	isListed := func(c C) bool { // otherwise its template may be gone with its group
+		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
+	}
+	spec.Rules.MustGo = func(c C) bool {
+		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
+	}
+}
+
+// needed returns the change that a child needs.
+func needed[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
+	change := update(child)
+	change.Object = child
+	return change
+}
+
+// updatesNotHeld returns the changes that no hold delays.
+func (p *pass[O, C]) updatesNotHeld(changes []replicas.Change[C]) []replicas.Change[C] {
+	if len(p.state.holds) == 0 || len(changes) == 0 {
+		return changes
+	}
+	if p.held(UpdateFailed, "", "", "") {
+		return nil
+	}
+	return filter(changes, func(c replicas.Change[C]) bool {
+		name := c.Object.GetName()
+		return !p.held(UpdateFailed, name, name, c.Object.GetResourceVersion())
+	})
+}
+
+// patchesIn returns the patches of a plan, to compare it with another plan.
+func patchesIn[C Object](scale replicas.Scale[C]) (patches []selector.Patch) {
+	changes := slices.Clone(scale.Update)
+	for _, v := range scale.Delete {
+		if v.Mark != nil {
+			changes = append(changes, *v.Mark)
+		}
+	}
+	for _, c := range changes {
+		patch, _ := c.Patch() // one that cannot be encoded fails when it is sent
+		patches = append(patches, patch)
+	}
+	return patches
+}
+
 // update changes children with slow start, because a change that is refused for one is usually refused for all.
 func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *updates[O, C] {
 	u := &updates[O, C]{pass: p, each: make([]*update[C], len(changes))}
@@ -61,46 +112,6 @@ var errNotAsShown = errors.New("the child has changed")
 // errSameAgain is the error of a change that was made, and that the child needs again.
 var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
-// askUpdate sends a change or a recall, and records the answer in the ledger.
-func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
-	if err := p.calls.take(&p.calls.updates, "change", object.Name(c.Object)); err != nil {
-		return patched, p.failure("%w", err)
-	}
-	if c.Recall {
-		return p.askChange(ctx, c, ledger.Update, func(live C) replicas.Change[C] { return p.spec.Retire(live, false) })
-	}
-	return p.askChange(ctx, c, ledger.Update, p.spec.Update)
-}
-
-// askMark asks a child to leave.
-func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
-	if p.isReplica(c.Object) {
-		if err := p.calls.take(&p.calls.deletions, "mark", object.Name(c.Object)); err != nil {
-			return patched, p.failure("%w", err)
-		}
-	}
-	return p.askChange(ctx, c, ledger.Delete, func(live C) replicas.Change[C] { return p.spec.Retire(live, true) })
-}
-
-func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, again func(live C) replicas.Change[C]) (patched C, err error) {
-	start := p.state.known.Start()
-	if c.ReplacesList() {
-		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
-		// have erased it. The change is therefore made from the child as the server has it.
-		if err := p.fromLive(ctx, start, c, again); err != nil {
-			return patched, err
-		}
-	}
-	patch, err := c.Patch()
-	if err != nil {
-		return patched, p.failure("%w", err)
-	}
-	start, err = p.state.known.Start(), errNoAnswer
-	defer func() { p.noteChange(start, *c, verb, patched, err) }()
-	patched, err = p.sendUpdate(ctx, c.Object, patch)
-	return patched, err
-}
-
 // fromLive makes a change again from the child on the server.
 func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C], again func(live C) replicas.Change[C]) error {
 	live, there, err := p.read(ctx, nameOf(c.Object))
@@ -121,28 +132,6 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	}
 	*c = change
 	return nil
-}
-
-// noteChange records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
-// because no other child waits for it.
-func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
-	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
-	switch {
-	case err == nil:
-		p.believe(start, patched)
-		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
-	case isGone(c, err):
-		known.ObserveDeleted(start, id, now)
-		known.CallAnswered(id)
-	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
-		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
-	}
-}
-
-// isGone reports whether the answer to a change shows that the child does not exist. A server before 1.33 has no
-// subresource "resize" of pods and answers with NotFound, too, and the pod lives.
-func isGone[C Object](c replicas.Change[C], err error) bool {
-	return apierrors.IsNotFound(err) && c.Subresource == ""
 }
 
 func (p *pass[O, C]) tellUpdated(c replicas.Change[C]) {
@@ -223,6 +212,27 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	return e.err
 }
 
+// isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
+// what it still needs there was refused or taken back.
+func (u *updates[O, C]) isDone(c replicas.Change[C], is C) bool {
+	if c.Recall {
+		return !u.leaves(is)
+	}
+	next := needed(u.spec.Update, is)
+	return next.IsZero() || next.Subresource != c.Subresource
+}
+
+// holdUpdates delays the change of a child, or all changes if key is empty.
+func (p *pass[O, C]) holdUpdates(key string, why error, shortest, longest time.Duration) *hold {
+	h := p.state.holds.getOrAdd(UpdateFailed, key)
+	if h.Since.Before(p.Now) { // the first one in this pass
+		h.Double(p.opts.Now(), shortest, longest)
+	}
+	h.Wait, h.why, h.version = max(h.Wait, serverDelay([]error{why})), why, ""
+	p.gate(UpdateFailed, key, h.Wait, why)
+	return h
+}
+
 // holdRepeated delays the next change or mark of a child that was changed or marked before. A second client wrote its own
 // value each second, and after each of its writes the child needed the same change again.
 func (p *pass[O, C]) holdRepeated(name string) {
@@ -237,75 +247,3 @@ func (p *pass[O, C]) holdRepeated(name string) {
 
 // changesApart is how long a child must be left as it is, so that its next change is a new one.
 const changesApart = 10 * time.Minute
-
-// isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
-// what it still needs there was refused or taken back.
-func (u *updates[O, C]) isDone(c replicas.Change[C], is C) bool {
-	if c.Recall {
-		return !u.leaves(is)
-	}
-	next := needed(u.spec.Update, is)
-	return next.IsZero() || next.Subresource != c.Subresource
-}
-
-// needed returns the change that a child needs.
-func needed[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
-	change := update(child)
-	change.Object = child
-	return change
-}
-
-// holdUpdates delays the change of a child, or all changes if key is empty.
-func (p *pass[O, C]) holdUpdates(key string, why error, shortest, longest time.Duration) *hold {
-	h := p.state.holds.getOrAdd(UpdateFailed, key)
-	if h.Since.Before(p.Now) { // the first one in this pass
-		h.Double(p.opts.Now(), shortest, longest)
-	}
-	h.Wait, h.why, h.version = max(h.Wait, serverDelay([]error{why})), why, ""
-	p.gate(UpdateFailed, key, h.Wait, why)
-	return h
-}
-
-// updatesNotHeld returns the changes that no hold delays.
-func (p *pass[O, C]) updatesNotHeld(changes []replicas.Change[C]) []replicas.Change[C] {
-	if len(p.state.holds) == 0 || len(changes) == 0 {
-		return changes
-	}
-	if p.held(UpdateFailed, "", "", "") {
-		return nil
-	}
-	return filter(changes, func(c replicas.Change[C]) bool {
-		name := c.Object.GetName()
-		return !p.held(UpdateFailed, name, name, c.Object.GetResourceVersion())
-	})
-}
-
-// mustReplace adds to the rules that children must go whose change was refused.
-func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
-	refused, mustGo := p.state.replace, spec.Rules.MustGo
-	if len(refused) == 0 || spec.Update == nil {
-		return
-	}
-	groups, groupOf := groupsIn(*spec), spec.GroupOf
-	isListed := func(c C) bool { // otherwise its template may be gone with its group
-		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
-	}
-	spec.Rules.MustGo = func(c C) bool {
-		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
-	}
-}
-
-// patchesIn returns the patches of a plan, to compare it with another plan.
-func patchesIn[C Object](scale replicas.Scale[C]) (patches []selector.Patch) {
-	changes := slices.Clone(scale.Update)
-	for _, v := range scale.Delete {
-		if v.Mark != nil {
-			changes = append(changes, *v.Mark)
-		}
-	}
-	for _, c := range changes {
-		patch, _ := c.Patch() // one that cannot be encoded fails when it is sent
-		patches = append(patches, patch)
-	}
-	return patches
-}
