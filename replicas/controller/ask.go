@@ -79,9 +79,9 @@ var errNoAnswer = errors.New("the client did not return")
 
 // calls holds the record of all API calls of one pass. It is safe for concurrent use.
 type calls struct {
-	mu                            sync.Mutex
-	list                          []Call
-	updates, creations, deletions allowance
+	mu                                 sync.Mutex
+	returned                           []Call
+	updateRoom, createRoom, deleteRoom allowance
 }
 
 // An allowance limits how many calls may be made. It consists of the limit (room) and the number of calls
@@ -92,8 +92,8 @@ type allowance struct{ room, used int }
 func (c *calls) allow(updates, creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.updates = allowance{room: updates}
-	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
+	c.updateRoom = allowance{room: updates}
+	c.createRoom, c.deleteRoom = allowance{room: creations}, allowance{room: deletions}
 }
 
 // ErrOverLimit is wrapped in the error of a call that the Controller refused to send. If the call had been
@@ -103,27 +103,27 @@ var ErrOverLimit = errors.New("there is no room for this call")
 
 // take counts one call against an allowance. If the number of calls then exceeds the limit, take returns an
 // error.
-func (c *calls) take(of *allowance, what, name string) error {
+func (c *calls) take(limit *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of.used++; of.used <= of.room {
+	if limit.used++; limit.used <= limit.room {
 		return nil
 	}
-	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrOverLimit, of.used, of.room)
+	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrOverLimit, limit.used, limit.room)
 }
 
 func (c *calls) record(call Call, ended time.Time, err error) {
 	call.Ended, call.Err = ended, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.list = append(c.list, call)
+	c.returned = append(c.returned, call)
 }
 
-// inOrder returns a copy of c.list. Each call is added to the end of c.list when it returns.
+// inOrder returns a copy of c.returned. Each call is added to the end of c.returned when it returns.
 func (c *calls) inOrder() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.list)
+	return slices.Clone(c.returned)
 }
 
 // A pass calls the API server only through the functions below. The functions that create, patch or delete
@@ -139,17 +139,17 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 // askOwnersVersion returns a resourceVersion of the owners. The server has reported it in this term (see
 // NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
 // the result is "". The method askChildrenVersion does the same for the children.
-func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
-	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
+func (p *pass[O, C]) askOwnersVersion(ctx context.Context, versioner Versioner) string {
+	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", versioner.ServerOwnersVersion)
 }
 
-func (p *pass[O, C]) askChildrenVersion(ctx context.Context, of Versioner) string {
-	return p.askVersion(ctx, &p.term.children, "ServerChildrenVersion", of.ServerChildrenVersion)
+func (p *pass[O, C]) askChildrenVersion(ctx context.Context, versioner Versioner) string {
+	return p.askVersion(ctx, &p.term.children, "ServerChildrenVersion", versioner.ServerChildrenVersion)
 }
 
-func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb string, ask func(context.Context, string) (string, error)) string {
+func (p *pass[O, C]) askVersion(ctx context.Context, server *serverVersion, verb string, ask func(context.Context, string) (string, error)) string {
 	namespace := p.Owner.GetNamespace()
-	return of.ask(p.opts.Now, func() (string, error) {
+	return server.ask(p.opts.Now, func() (string, error) {
 		version, err := ask(ctx, namespace)
 		p.calls.record(Call{Verb: verb, Namespace: namespace}, p.opts.Now(), err)
 		return version, err
@@ -213,7 +213,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 
 // askUpdate sends a change or a recall, and records the answer in the ledger.
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
-	if err := p.calls.take(&p.calls.updates, "change", object.Name(c.Object)); err != nil {
+	if err := p.calls.take(&p.calls.updateRoom, "change", object.Name(c.Object)); err != nil {
 		return patched, p.failure("%w", err)
 	}
 	if c.Recall {
@@ -225,19 +225,19 @@ func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patc
 // askMark asks a child to leave.
 func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
 	if p.isReplica(c.Object) {
-		if err := p.calls.take(&p.calls.deletions, "mark", object.Name(c.Object)); err != nil {
+		if err := p.calls.take(&p.calls.deleteRoom, "mark", object.Name(c.Object)); err != nil {
 			return patched, p.failure("%w", err)
 		}
 	}
 	return p.askChange(ctx, c, ledger.Delete, func(live C) replicas.Change[C] { return p.spec.Retire(live, true) })
 }
 
-func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, again func(live C) replicas.Change[C]) (patched C, err error) {
+func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, remake func(live C) replicas.Change[C]) (patched C, err error) {
 	start := p.state.known.Start()
 	if c.ReplacesList() {
 		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
 		// have erased it. The change is therefore made from the child as the server has it.
-		if err := p.fromLive(ctx, start, c, again); err != nil {
+		if err := p.fromLive(ctx, start, c, remake); err != nil {
 			return patched, err
 		}
 	}
@@ -296,7 +296,7 @@ func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patc
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
-	if err := p.calls.take(&p.calls.creations, "creation", object.Name(child)); err != nil {
+	if err := p.calls.take(&p.calls.createRoom, "creation", object.Name(child)); err != nil {
 		return created, p.failure("%w", err)
 	}
 	// The client may decode the answer into its argument. Spec.New may have given all children one map, or a
@@ -351,7 +351,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 // askDelete deletes a child that the pass has chosen for deletion.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
 	if p.isReplica(child) {
-		if err := p.calls.take(&p.calls.deletions, "deletion", object.Name(child)); err != nil {
+		if err := p.calls.take(&p.calls.deleteRoom, "deletion", object.Name(child)); err != nil {
 			return p.failure("%w", err)
 		}
 	}
@@ -379,8 +379,8 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 
 // versionOf returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
 func versionOf(opts metav1.DeleteOptions) string {
-	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
-		return *only.ResourceVersion
+	if conditions := opts.Preconditions; conditions != nil && conditions.ResourceVersion != nil {
+		return *conditions.ResourceVersion
 	}
 	return ""
 }
@@ -399,7 +399,7 @@ func (p *pass[O, C]) askChild(ctx context.Context, name types.NamespacedName) (C
 	return child, err
 }
 
-func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
+func (p *pass[O, C]) readChild(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
 	found, err = p.askChild(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):

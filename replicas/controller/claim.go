@@ -33,8 +33,8 @@ import (
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	p.forgetClaims(claims)
-	claims.Adopt = p.toTry(orphans, AdoptionUndecided, AdoptionRefused)
-	claims.Release = p.toTry(claims.Release, ReleaseFailed)
+	claims.Adopt = p.claimsNotHeld(orphans, AdoptionUndecided, AdoptionRefused)
+	claims.Release = p.claimsNotHeld(claims.Release, ReleaseFailed)
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // the usual case
 		return plan.Scale, true
 	}
@@ -85,8 +85,8 @@ func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 	})
 }
 
-// toTry returns the children whose claim no hold delays. A hold ends early if the child changes.
-func (p *pass[O, C]) toTry(children []C, reasons ...GateReason) []C {
+// claimsNotHeld returns the children whose claim no hold delays. A hold ends early if the child changes.
+func (p *pass[O, C]) claimsNotHeld(children []C, reasons ...GateReason) []C {
 	if len(p.state.holds) == 0 {
 		return children
 	}
@@ -137,7 +137,7 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 	}
 	undecided := claimed.AdoptionPending
 	for _, f := range claimed.Refused {
-		if p.isMade(f.Object) {
+		if p.createdHere(f.Object) {
 			undecided = append(undecided, f)
 			continue
 		}
@@ -152,7 +152,7 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 			}
 		}
 		p.state.holds.end(key, AdoptionRefused)
-		if p.Now.Sub(first) >= policyIsFinal && (apierrors.IsBadRequest(f.Err) || apierrors.IsForbidden(f.Err)) && !p.isMade(f.Object) && isFinal() {
+		if p.Now.Sub(first) >= policyIsFinal && (apierrors.IsBadRequest(f.Err) || apierrors.IsForbidden(f.Err)) && !p.createdHere(f.Object) && isFinal() {
 			p.state.holds.end(key, AdoptionUndecided)
 			p.holdClaim(AdoptionRefused, f, first)
 			continue
@@ -183,10 +183,10 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
+// createdHere reports whether this process has created a child. Such a child keeps its place, whatever the server
 // answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
 // without end.
-func (p *pass[O, C]) isMade(c C) bool { return p.state.known.WasSent(nameOf(c)) }
+func (p *pass[O, C]) createdHere(c C) bool { return p.state.known.WasSent(nameOf(c)) }
 
 // holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
 func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {

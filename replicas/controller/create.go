@@ -89,7 +89,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Sc
 		if p.kind.ClusterScoped {
 			var b newborn[C]
 			if b.child, b.err = scale.New(i); b.err == nil {
-				if namespace, again := p.state.known.SentTo(name); again { // an earlier request may have created the child in this namespace
+				if namespace, sent := p.state.known.SentTo(name); sent { // an earlier request may have created the child in this namespace
 					b.child.SetNamespace(namespace)
 				}
 				b.namespace = b.child.GetNamespace()
@@ -108,14 +108,14 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Sc
 }
 
 // creationsHeld reports whether creations in a place are still on hold.
-func (p *pass[O, C]) creationsHeld(at place) (are bool) {
+func (p *pass[O, C]) creationsHeld(at place) (isHeld bool) {
 	if len(p.state.holds) == 0 {
 		return false
 	}
 	for _, reason := range []GateReason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
-		are = p.held(reason, at.String(), at.String(), p.roomInQuota(at.namespace, nil)) || are
+		isHeld = p.held(reason, at.String(), at.String(), p.roomInQuota(at.namespace, nil)) || isHeld
 	}
-	return are
+	return isHeld
 }
 
 // roomInQuota returns how many more of the owner's children there could be in a namespace, as the version of a hold.
@@ -138,7 +138,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.hasNamedSlots()})
 	}
 	c.send(ctx)
-	c.deleteStrange(ctx)
+	c.deleteNewStrays(ctx)
 	return c
 }
 
@@ -188,7 +188,7 @@ func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	e.name, e.err = nameOf(child), errNoAnswer // the client may panic
 	e.child, e.err = c.askCreate(ctx, c.start, child)
 	if e.made = e.err == nil; e.made {
-		c.tellCreated(e.name.Name)
+		c.sendCreateEvent(e.name.Name)
 	}
 	if e.isSlotTaken() {
 		return nil // other slots may succeed
@@ -215,9 +215,9 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// deleteStrange deletes new children that a webhook has changed and that therefore do not belong to the
+// deleteNewStrays deletes new children that a webhook has changed and that therefore do not belong to the
 // owner. If these children were kept, each pass would create more of them.
-func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+func (c *creations[O, C]) deleteNewStrays(ctx context.Context) {
 	for _, e := range c.each {
 		if !errors.As(e.err, new(notOursError)) {
 			continue
@@ -261,7 +261,7 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 			c.countFound(e, f)
 		}
 		if !e.made {
-			c.tellFailed(e.err)
+			c.sendCreateFailedEvent(e.err)
 			continue
 		}
 		c.Created = append(c.Created, e.child)
@@ -283,7 +283,7 @@ func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
 	case !c.isOurs(found):
 		e.err = c.letGo(f.start, found)
 	default:
-		c.tellCreated(found.GetName())
+		c.sendCreateEvent(found.GetName())
 		e.made, e.child, e.err = true, found, nil
 	}
 }
@@ -296,13 +296,13 @@ func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-func (p *pass[O, C]) tellCreated(name string) {
+func (p *pass[O, C]) sendCreateEvent(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
+// sendCreateFailedEvent sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
 // refused to make the child, no event is sent. The refusal is reported later, in a single event.
-func (p *pass[O, C]) tellFailed(err error) {
+func (p *pass[O, C]) sendCreateFailedEvent(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
@@ -311,7 +311,7 @@ func (p *pass[O, C]) tellFailed(err error) {
 // concludePart counts the failures in one place, and decides whether further creations there are held.
 func (c *creations[O, C]) concludePart(part *part[C]) {
 	var errs []error
-	at, run := part.String(), part.result
+	key, run := part.String(), part.result
 	for _, f := range run.Failed {
 		e := part.each[f.Index]
 		if e.made { // its answer was lost
@@ -326,19 +326,19 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	c.Failed += len(errs)
 	c.Skipped += run.Skipped
 	if len(errs) < len(part.each)-run.Skipped {
-		c.state.holds.end(at, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
+		c.state.holds.end(key, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
 		run.Err = joined.Errors(errs)
 	}
 	if run.Err == nil {
-		c.state.holds.end(at, ChangedByWebhook)
+		c.state.holds.end(key, ChangedByWebhook)
 		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
 			c.gate(CreationInFlight, "", 1, nil)
 		}
 		return
 	}
-	if c.namespaceEnds(at, errs) {
+	if c.namespaceEnds(key, errs) {
 		return
 	}
 	c.holdAfter(part.place, errs)
@@ -350,30 +350,30 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 // namespaceEnds checks whether a creation failed because the namespace is being deleted or is gone. In this
 // case, it puts creations in the namespace on hold. If all failures have this cause, the result is true,
 // and the pass has no error.
-func (p *pass[O, C]) namespaceEnds(at string, errs []error) bool {
+func (p *pass[O, C]) namespaceEnds(key string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
 		return false
 	}
-	p.holdCalls(NamespaceGoing, at, at, errs[i])
+	p.holdCalls(NamespaceGoing, key, key, errs[i])
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
 // holdAfter puts creations on hold if an immediate retry would probably fail again. The possible causes are
 // a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(at place, errs []error) {
-	name := at.String()
+	key := at.String()
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
-		p.holdCalls(QuotaFull, name, name, errs[i]).version = p.roomInQuota(at.namespace, p.Created)
+		p.holdCalls(QuotaFull, key, key, errs[i]).version = p.roomInQuota(at.namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
-		p.holdCalls(ChangedByWebhook, name, name, errs[i])
+		p.holdCalls(ChangedByWebhook, key, key, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
-		p.holdCalls(CreationFailed, name, name, errs[i])
+		p.holdCalls(CreationFailed, key, key, errs[i])
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
-		p.holdFor(RetryAfter, name, serverDelay(errs), errs[i])
+		p.holdFor(RetryAfter, key, serverDelay(errs), errs[i])
 	}
 }
 

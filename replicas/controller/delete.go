@@ -32,10 +32,10 @@ type victim[C Object] struct {
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	answers     []error // of all calls
-	unanswered  []*victim[C]
+	lost        []*victim[C]
 	failures    []error // of the deletions that failed
 	metConflict bool
-	tells       time.Duration // the length of a hold, if an event reports it
+	heldFor     time.Duration // the length of a hold, if an event reports it
 }
 
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
@@ -74,7 +74,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 			v.err = d.askDelete(ctx, start, v.Object, v.Options)
 		}
 		if v.err == nil {
-			d.tellDeleted(v.Deletion) // sent immediately, because the other calls may take a long time
+			d.sendDeleteEvent(v.Deletion) // sent immediately, because the other calls may take a long time
 		}
 		return nil
 	})
@@ -85,22 +85,22 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 		d.answers = append(d.answers, v.err)
 		switch {
 		case v.err == nil && v.Mark != nil:
-			d.isMarked(v)
+			d.concludeMarked(v)
 		case v.err == nil:
 			d.Deleted = append(d.Deleted, v.Object)
-			d.isGone(v)
+			d.concludeGone(v)
 		case errors.Is(v.err, errNotAsShown):
 			d.again(1)
 		case errors.Is(v.err, errSameAgain):
-			d.isUndone(v)
+			d.concludeUndone(v)
 		case apierrors.IsNotFound(v.err) && (v.Mark == nil || isGone(*v.Mark, v.err)):
-			d.isGone(v)
+			d.concludeGone(v)
 		case apierrors.IsConflict(v.err):
 			d.holdChanged(v)
 		case hadNoAnswer(v.err):
-			d.unanswered = append(d.unanswered, v)
+			d.lost = append(d.lost, v)
 		default:
-			d.givesUp(v)
+			d.concludeFailed(v)
 		}
 	}
 	if run.Skipped > 0 { // the context has ended
@@ -118,17 +118,17 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 		h.version = "" // a webhook refuses a child that changes each second, so its changes no longer end the hold
 	}
 	if before > 0 {
-		d.givesUp(v)
+		d.concludeFailed(v)
 	}
 	if before < holdIsTold && h.Wait >= holdIsTold {
-		d.tells = h.Wait
+		d.heldFor = h.Wait
 	}
 }
 
-// tellDeleted sends the event about a deleted child, with the same message as Kubernetes. If the child was
+// sendDeleteEvent sends the event about a deleted child, with the same message as Kubernetes. If the child was
 // chosen by a criterion that Kubernetes does not have, the message also contains this criterion and its
 // values.
-func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
+func (p *pass[O, C]) sendDeleteEvent(v replicas.Deletion[C]) {
 	if v.Mark != nil {
 		p.event(corev1.EventTypeNormal, SuccessfulRetire, "Asked "+v.Object.GetName()+" to leave: "+v.Explain())
 		return
@@ -153,19 +153,19 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 	if d == nil {
 		return
 	}
-	for _, v := range d.unanswered {
+	for _, v := range d.lost {
 		switch f, ok := found[nameOf(v.Object)]; {
 		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
-			d.isGone(v)
+			d.concludeGone(v)
 		case ok && v.Mark != nil && d.leaves(f.child):
 			v.patched = f.child
-			d.isMarked(v)
+			d.concludeMarked(v)
 		case ok && f.child.GetDeletionTimestamp() != nil:
 			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 			d.Deleted = append(d.Deleted, v.Object)
-			d.isGone(v)
+			d.concludeGone(v)
 		default:
-			d.givesUp(v)
+			d.concludeFailed(v)
 		}
 	}
 	var err error
@@ -179,32 +179,32 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 }
 
 // isGone is called for a child that is deleted, does not exist, or no longer belongs to the owner.
-func (d *deletions[O, C]) isGone(v *victim[C]) {
+func (d *deletions[O, C]) concludeGone(v *victim[C]) {
 	d.state.holds.end(v.Object.GetName(), Conflict)
 	d.noteDeleted(v.Deletion)
 }
 
-// isMarked is called for a child that was asked to leave.
-func (d *deletions[O, C]) isMarked(v *victim[C]) {
+// concludeMarked is called for a child that was asked to leave.
+func (d *deletions[O, C]) concludeMarked(v *victim[C]) {
 	if !d.leaves(v.patched) {
 		v.err = errSameAgain
-		d.isUndone(v)
+		d.concludeUndone(v)
 		return
 	}
 	d.Retired = append(d.Retired, v.patched)
 	d.holdRepeated(v.Object.GetName())
-	d.isGone(v)
+	d.concludeGone(v)
 }
 
-// isUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
-func (d *deletions[O, C]) isUndone(v *victim[C]) {
+// concludeUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
+func (d *deletions[O, C]) concludeUndone(v *victim[C]) {
 	d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
-	d.givesUp(v)
+	d.concludeFailed(v)
 }
 
-// givesUp records and reports that the deletion of a victim failed. This pass does not try the deletion
+// concludeFailed records and reports that the deletion of a victim failed. This pass does not try the deletion
 // again.
-func (d *deletions[O, C]) givesUp(v *victim[C]) {
+func (d *deletions[O, C]) concludeFailed(v *victim[C]) {
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
 	d.Failed++
 	d.failures = append(d.failures, v.err)
@@ -216,13 +216,13 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 // holdAfterDeletions puts all deletions on hold if the server failed, or answered with a Retry-After. A hold
 // after a failure ends early when a later deletion succeeds.
 func (d *deletions[O, C]) holdAfterDeletions(err error) {
-	if told := serverDelay(d.answers); told > 0 {
-		if d.holdFor(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
-			d.tells = told
+	if delay := serverDelay(d.answers); delay > 0 {
+		if d.holdFor(DeletionRetryAfter, "", delay, err); delay >= holdIsTold && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
+			d.heldFor = delay
 		}
 	}
-	if d.tells > 0 {
-		d.event(corev1.EventTypeWarning, DeletionsHeld, fmt.Sprintf("Holding deletions for %v: %v", d.tells.Round(time.Millisecond), err))
+	if d.heldFor > 0 {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, fmt.Sprintf("Holding deletions for %v: %v", d.heldFor.Round(time.Millisecond), err))
 	}
 	if i := slices.IndexFunc(d.answers, apierrors.IsInternalError); i >= 0 {
 		d.holdCalls(DeletionFailed, "", "", d.answers[i])

@@ -24,7 +24,7 @@ import (
 // whether they keep this pass from creating or deleting other children than those in scale.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
 	known, now := p.state.known, p.opts.Now()
-	names, doubted := known.Names(), p.unanswered()
+	names, doubted := known.Names(), p.lostCalls()
 	if len(names)+len(doubted)+len(taken) == 0 {
 		p.state.holds.end("", LookFailed)
 		return nil, false
@@ -36,7 +36,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	for _, name := range taken {
 		due = append(due, ledger.Name{NamespacedName: name})
 	}
-	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
+	found = p.lookFor(ctx, due, filter(doubted, func(v lostCall[C]) bool {
 		// A deletion of this pass may have taken effect. If the child is still there, the next look is due when it no
 		// longer can.
 		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.MaxRequestAge
@@ -44,7 +44,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	now = p.opts.Now() // a list may have hung for half a minute
 	facts := p.facts
 	facts.CreationsInFlight, facts.DeletionsInFlight, facts.UpdatesInFlight, facts.Names, facts.Related = nil, nil, nil, nil, nil
-	all, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts)) // the plan had no error
+	whole, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts)) // the plan had no error
 	wait := func(reason GateReason, name string, next time.Duration, holds bool) {
 		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
 			next = p.spread(LookFailed.row().shortest) // the context ended before the look, or too many lists were under way
@@ -57,37 +57,37 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	for _, n := range known.Names() {
 		if !isPlanned(n.Name) {
-			wait(CreationInFlight, n.Name, n.NextCheck(now), all.Create > scale.Create && n.Holder == ledger.NoObject)
+			wait(CreationInFlight, n.Name, n.NextCheck(now), whole.Create > scale.Create && n.Holder == ledger.NoObject)
 		}
 	}
 	calls := known.InFlight()
 	deletions, updates := sets.New(calls.Deletions...), sets.New(calls.Updates...)
-	for _, v := range p.unanswered() {
+	for _, v := range p.lostCalls() {
 		id, name, next := object.ID(v.child), v.child.GetName(), v.sent.Add(ledger.MaxRequestAge+1).Sub(now)
 		if deletions.Has(id) {
-			wait(DeletionInFlight, name, next, len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
+			wait(DeletionInFlight, name, next, len(whole.Delete) > len(scale.Delete) && p.rules.Active(v.child))
 		}
 		if updates.Has(id) {
-			wait(UpdateInFlight, name, next, len(all.Update) > len(scale.Update))
+			wait(UpdateInFlight, name, next, len(whole.Update) > len(scale.Update))
 		}
 	}
 	return found, held
 }
 
 // An unanswered is a child with a delete call or a change that had no answer.
-type unanswered[C Object] struct {
+type lostCall[C Object] struct {
 	child C
 	sent  time.Time
 }
 
-func (p *pass[O, C]) unanswered() (children []unanswered[C]) {
+func (p *pass[O, C]) lostCalls() (children []lostCall[C]) {
 	sent := p.state.known.UnansweredCalls()
 	if len(sent) == 0 {
 		return nil
 	}
 	for _, c := range p.view.children {
-		if at, is := sent[object.ID(c)]; is {
-			children = append(children, unanswered[C]{c, at})
+		if at, ok := sent[object.ID(c)]; ok {
+			children = append(children, lostCall[C]{c, at})
 		}
 	}
 	return children
@@ -95,7 +95,7 @@ func (p *pass[O, C]) unanswered() (children []unanswered[C]) {
 
 // lookFor looks on the server for calls without an answer. If something is settled, the next pass comes at once.
 // After an error, later looks are delayed.
-func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions []unanswered[C]) findings[C] {
+func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions []lostCall[C]) findings[C] {
 	found, n := findings[C]{}, len(names)+len(deletions)
 	if n == 0 {
 		return found
@@ -119,12 +119,12 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	}
 	for _, n := range names {
 		if f, ok := find(n.NamespacedName); ok {
-			p.lookedForName(look, n, f, found, began)
+			p.settleName(look, n, f, found, began)
 		}
 	}
 	for _, v := range deletions {
 		if f, ok := find(nameOf(v.child)); ok {
-			p.lookedForChild(look, v, f, began)
+			p.settleChild(look, v, f, began)
 		}
 	}
 	if failed == nil {
@@ -136,12 +136,12 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	return found
 }
 
-// lookedForName records what a look has found under the name of a creation without an answer.
-func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found findings[C], began time.Time) {
+// settleName records what a look has found under the name of a creation without an answer.
+func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found findings[C], began time.Time) {
 	known := p.state.known
 	switch {
 	case f.there:
-		p.turnedUp(l.start, f.child, n.Holder == ledger.Replica)
+		p.observeFound(l.start, f.child, n.Holder == ledger.Replica)
 	case l.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
 		delete(found, n.NamespacedName)
 	default:
@@ -162,15 +162,15 @@ func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found
 	}
 }
 
-// lookedForChild records what a look has found of a child with a call that had no answer.
-func (p *pass[O, C]) lookedForChild(l look[C], v unanswered[C], f finding[C], began time.Time) {
+// settleChild records what a look has found of a child with a call that had no answer.
+func (p *pass[O, C]) settleChild(l look[C], v lostCall[C], f finding[C], began time.Time) {
 	known, id := p.state.known, object.ID(v.child)
 	switch {
 	case !f.there:
 		p.recordMissing(l, id)
 	case object.ID(f.child) != id:
 		known.ObserveDeleted(l.start, id, p.opts.Now())
-		p.turnedUp(l.start, f.child, false)
+		p.observeFound(l.start, f.child, false)
 	default:
 		if !p.viewHas(f.child) { // the child has changed, and may have another owner
 			p.believe(l.start, f.child)
@@ -208,7 +208,7 @@ func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
 	if len(reads)+n <= fewReads {
-		return look[C]{start: start, find: p.read}
+		return look[C]{start: start, find: p.readChild}
 	}
 	list, err := p.allLive(ctx, start)
 	return look[C]{start, true, list.Version, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
@@ -239,8 +239,8 @@ func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
 }
 
-// turnedUp records an object that a look has found. The view contains it in another version, or not at all.
-func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
+// observeFound records an object that a look has found. The view contains it in another version, or not at all.
+func (p *pass[O, C]) observeFound(start ledger.Moment, found C, isInView bool) {
 	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
 		p.believe(start, found)
 	}
@@ -249,8 +249,8 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
 
 // recordName records in the ledger which object has a name.
 func (p *pass[O, C]) recordName(c C) {
-	is, ours := p.snapshot.Rules.Holder(c)
-	p.state.known.NameHeld(nameOf(c), object.ID(c), is, ours)
+	holder, ours := p.snapshot.Rules.Holder(c)
+	p.state.known.NameHeld(nameOf(c), object.ID(c), holder, ours)
 }
 
 // viewHas reports whether the view contains this version of the found child.

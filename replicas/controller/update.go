@@ -26,12 +26,12 @@ import (
 // updates holds the state of the step of a pass that changes children.
 type updates[O, C Object] struct {
 	*pass[O, C]
-	each   []*update[C] // nil if slow start did not try it
+	each   []*sentChange[C] // nil if slow start did not try it
 	result slowstart.Result
 }
 
 // An update is one change, with the answer to its patch.
-type update[C Object] struct {
+type sentChange[C Object] struct {
 	replicas.Change[C]
 	patched C
 	err     error
@@ -90,13 +90,13 @@ func patchesIn[C Object](scale replicas.Scale[C]) (patches []selector.Patch) {
 
 // update changes children with slow start, because a change that is refused for one is usually refused for all.
 func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *updates[O, C] {
-	u := &updates[O, C]{pass: p, each: make([]*update[C], len(changes))}
+	u := &updates[O, C]{pass: p, each: make([]*sentChange[C], len(changes))}
 	u.result = slowstart.Run(ctx, len(changes), slowstart.Options{MaxParallel: p.opts.MaxParallel}, func(ctx context.Context, i int) error {
-		e := &update[C]{Change: changes[i], err: errNoAnswer} // the client may panic
+		e := &sentChange[C]{Change: changes[i], err: errNoAnswer} // the client may panic
 		u.each[i] = e
 		e.patched, e.err = p.askUpdate(ctx, &e.Change)
 		if e.err == nil && !e.Free || e.err == nil && e.Recall {
-			p.tellUpdated(e.Change)
+			p.sendUpdateEvent(e.Change)
 		}
 		if apierrors.IsConflict(e.err) || isGone(e.Change, e.err) || errors.Is(e.err, errNotAsShown) {
 			return nil // it says nothing about the other children
@@ -113,8 +113,8 @@ var errNotAsShown = errors.New("the child has changed")
 var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
 // fromLive makes a change again from the child on the server.
-func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C], again func(live C) replicas.Change[C]) error {
-	live, there, err := p.read(ctx, nameOf(c.Object))
+func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C], remake func(live C) replicas.Change[C]) error {
+	live, there, err := p.readChild(ctx, nameOf(c.Object))
 	switch {
 	case err != nil:
 		return err
@@ -125,7 +125,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		p.believe(start, live)
 		return errNotAsShown
 	}
-	change := again(live)
+	change := remake(live)
 	change.Object, change.Recall = live, c.Recall
 	if change.IsZero() || c.Free && !change.Free { // the cache has dropped what tells; no budget was left for this child
 		return errSameAgain
@@ -134,7 +134,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	return nil
 }
 
-func (p *pass[O, C]) tellUpdated(c replicas.Change[C]) {
+func (p *pass[O, C]) sendUpdateEvent(c replicas.Change[C]) {
 	if c.Recall {
 		p.event(corev1.EventTypeNormal, SuccessfulRecall, "Recalled "+p.childNoun()+": "+c.Object.GetName())
 		return
@@ -168,7 +168,7 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 }
 
 // concludeOne returns the error of a change that counts as an error of the pass.
-func (u *updates[O, C]) concludeOne(e *update[C]) error {
+func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	name := e.Object.GetName()
 	switch {
 	case e.err == nil && !u.isDone(e.Change, e.patched):
@@ -214,11 +214,11 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 
 // isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
 // what it still needs there was refused or taken back.
-func (u *updates[O, C]) isDone(c replicas.Change[C], is C) bool {
+func (u *updates[O, C]) isDone(c replicas.Change[C], child C) bool {
 	if c.Recall {
-		return !u.leaves(is)
+		return !u.leaves(child)
 	}
-	next := needed(u.spec.Update, is)
+	next := needed(u.spec.Update, child)
 	return next.IsZero() || next.Subresource != c.Subresource
 }
 
