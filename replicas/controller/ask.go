@@ -67,25 +67,24 @@ func (c Call) String() string {
 	return text
 }
 
-// newCall returns a Call that describes a request about obj. When the request has ended, calls.record sets
-// Ended and Err.
+// newCall returns a Call about obj, to which calls.record adds the end.
 func newCall(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
-// errNoAnswer is the error of a call that has not returned. If the client panics, errNoAnswer remains the
-// error of the call.
+// errNoAnswer is the error of a call that has not returned, and it stays the error of one in which the client panics.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls holds the record of all API calls of one pass. It is safe for concurrent use.
+// calls holds the API calls of one pass, and how many more it may make. It is safe for concurrent use.
 type calls struct {
 	mu                                 sync.Mutex
 	returned                           []Call
 	updateRoom, createRoom, deleteRoom allowance
 }
 
-// An allowance limits how many calls may be made. It consists of the limit (room) and the number of calls
-// requested so far (used).
+// An allowance limits how many calls are sent. Of the calls that were asked for (used), the first ones are sent, so
+//
+//	0 <= sent <= room
 type allowance struct{ room, used int }
 
 // allow sets how many replicas the pass may still change, create and delete.
@@ -96,16 +95,17 @@ func (c *calls) allow(updates, creations, deletions int) {
 	c.createRoom, c.deleteRoom = allowance{room: creations}, allowance{room: deletions}
 }
 
-// ErrOverLimit is wrapped in the error of a call that the Controller refused to send. If the call had been
-// sent, the owner could have had more or fewer children than docs/guarantee.md promises. This error
-// indicates a bug in the Controller, so please report it.
+// ErrOverLimit is wrapped in the error of a call that the Controller refused to send, because after it the owner could
+// have had more or fewer children than docs/guarantee.md promises. It indicates a bug in the Controller, so please
+// report it.
 var ErrOverLimit = errors.New("there is no room for this call")
 
-// take counts one call against an allowance. If the number of calls then exceeds the limit, take returns an
-// error.
+// take must be called before a call is sent, and returns an error if there is no room for it.
 func (c *calls) take(limit *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The steps before keep to the room already. But if one of them had a bug, a refused call would be an error in the
+	// log, and a call too many would take a pod that is needed.
 	if limit.used++; limit.used <= limit.room {
 		return nil
 	}
@@ -119,16 +119,16 @@ func (c *calls) record(call Call, ended time.Time, err error) {
 	c.returned = append(c.returned, call)
 }
 
-// inOrder returns a copy of c.returned. Each call is added to the end of c.returned when it returns.
+// inOrder returns the calls, sorted by the time of the answer.
 func (c *calls) inOrder() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.returned)
 }
 
-// A pass calls the API server only through the functions below. The functions that create, patch or delete
-// children also record the result in the ledger. The argument start is the moment at which the batch of
-// calls began.
+// A pass calls the API server only through the functions below. Those that create, patch or delete children have
+// recorded the answer in the ledger when they return, so the ledger has all answers of a batch before the next batch
+// begins. A moment must not be later than its call, so the moment start of a batch serves all calls of the batch.
 
 func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	owner, err := p.client.GetOwner(ctx, p.Name.Namespace, p.Name.Name)
@@ -136,9 +136,8 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	return owner, err
 }
 
-// askOwnersVersion returns a resourceVersion of the owners. The server has reported it in this term (see
-// NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
-// the result is "". The method askChildrenVersion does the same for the children.
+// askOwnersVersion returns a resourceVersion that the server has reported for owners in this term (see NewTerm), or ""
+// if none is known.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, versioner Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", versioner.ServerOwnersVersion)
 }
@@ -156,38 +155,37 @@ func (p *pass[O, C]) askVersion(ctx context.Context, server *serverVersion, verb
 	})
 }
 
-// askList lists the children on the server, unless too many lists are under way.
+// askList lists the children on the server, unless the Controller has two lists under way.
 func (p *pass[O, C]) askList(ctx context.Context) (list ledger.List[C], err error) {
 	select {
 	case p.lists <- struct{}{}:
 		defer func() { <-p.lists }()
 	default:
+		// Two lists hang, each for half a minute. A pass that waited for its turn would keep a worker from owners that
+		// need no list, so this one comes again in a second.
 		return list, errListsBusy
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
 	defer cancel()
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err = p.client.List(limited, namespace, matching)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	if err != nil && limited.Err() != nil && ctx.Err() == nil { // our limit has ended the list, and not the caller
 		err = fmt.Errorf("%w: %w", context.Cause(limited), err)
 	}
 	p.calls.record(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
 	return list, err
 }
 
-// listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
-// protects the server after an outage, when thousands of owners may need a list. Each Controller has its
-// own limit, because Controllers may use different servers. No pass waits for its turn, because lists may hang
-// and most passes need none.
+// listsAtOnce is how many live lists a Controller has under way at most. It spares the server after an outage, when
+// thousands of owners may need a list. Each Controller has its own, because Controllers may use different servers.
 const listsAtOnce = 2
 
-// listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
-// other lists forever.
+// listTimeout is how long a list may take, because two lists that hang for ever would bar all others.
 const listTimeout = 30 * time.Second
 
 var errListsBusy = errors.New("two live lists are under way")
 
-// allLive lists the children that the owner's selector matches, and records the result in the ledger.
+// allLive lists the children that the selector matches, and records the list in the ledger.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.List[C], error) {
 	list, err := p.askList(ctx)
 	if err != nil {
@@ -204,14 +202,16 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
+		// The child to release is gone, but the cache shows it. Without this note, each pass would release it again.
 		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
 	case err == nil && !object.IsNil(patched):
+		// The cache still shows an orphan. Without the answer in the ledger, each pass would adopt it again.
 		p.believe(start, patched)
 	}
 	return patched, err
 }
 
-// askUpdate sends a change or a recall, and records the answer in the ledger.
+// askUpdate sends a change or a recall.
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
 	if err := p.calls.take(&p.calls.updateRoom, "change", object.Name(c.Object)); err != nil {
 		return patched, p.failure("%w", err)
@@ -222,7 +222,7 @@ func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patc
 	return p.askChange(ctx, c, ledger.Update, p.spec.Update)
 }
 
-// askMark asks a child to leave.
+// askMark asks a child to leave, by the mark of Spec.Retire.
 func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
 	if p.isReplica(c.Object) {
 		if err := p.calls.take(&p.calls.deleteRoom, "mark", object.Name(c.Object)); err != nil {
@@ -235,8 +235,8 @@ func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patche
 func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, remake func(live C) replicas.Change[C]) (patched C, err error) {
 	start := p.state.known.Start()
 	if c.ReplacesList() {
-		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
-		// have erased it. The change is therefore made from the child as the server has it.
+		// The cache drops the environment of each container to save memory. A merge patch sends the whole list of
+		// containers, so a new image would erase the environment. The change is made again from the child on the server.
 		if err := p.fromLive(ctx, start, c, remake); err != nil {
 			return patched, err
 		}
@@ -245,35 +245,39 @@ func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb 
 	if err != nil {
 		return patched, p.failure("%w", err)
 	}
+	// The note is set up before the patch is sent. So if the client panics, the ledger has a change without an answer.
 	start, err = p.state.known.Start(), errNoAnswer
 	defer func() { p.noteChange(start, *c, verb, patched, err) }()
 	patched, err = p.sendUpdate(ctx, c.Object, patch)
 	return patched, err
 }
 
-// noteChange records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
-// because no other child waits for it.
+// noteChange records the result of a change or mark in the ledger.
 func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
 	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
 	switch {
 	case err == nil:
+		// The cache shows web-a ready, as it was before the patch. By the answer it is not ready until it runs the new
+		// template, so the next pass leaves web-b as it is.
 		p.believe(start, patched)
 		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
 	case isGone(c, err):
 		known.ObserveDeleted(start, id, now)
 		known.CallAnswered(id)
 	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
+		// One of three may be unavailable, and the change of web-a had no answer. It may have landed, so web-a counts as
+		// unavailable, and web-b is not changed beside it. Nobody waits for a Free change, which takes no child away.
 		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
 	}
 }
 
-// isGone reports whether the answer to a change shows that the child does not exist. A server before 1.33 has no
-// subresource "resize" of pods and answers with NotFound, too, and the pod lives.
+// isGone reports whether the answer to a change shows that the child does not exist.
 func isGone[C Object](c replicas.Change[C], err error) bool {
+	// A server before 1.33 has no subresource "resize" and answers the change of a living pod with NotFound, too.
 	return apierrors.IsNotFound(err) && c.Subresource == ""
 }
 
-// sendUpdate sends a change. The answer must contain the child.
+// sendUpdate sends a change, whose answer must contain the child.
 func (p *pass[O, C]) sendUpdate(ctx context.Context, child C, patch selector.Patch) (C, error) {
 	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
 	if err == nil && object.IsNil(patched) {
@@ -294,17 +298,18 @@ func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patc
 	return patched, err
 }
 
-// askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
 	if err := p.calls.take(&p.calls.createRoom, "creation", object.Name(child)); err != nil {
 		return created, p.failure("%w", err)
 	}
-	// The client may decode the answer into its argument. Spec.New may have given all children one map, or a
-	// map of the owner in the cache, so the client must not get these.
+	// Thirty creations run at once, and Spec.New gave all children the map of labels that the owner in the cache has.
+	// A client that decodes the answer into its argument would write into this map, so it gets a copy.
 	sent, err := copyOf(child)
 	if err != nil {
 		return created, p.failure("%w", err)
 	}
+	// The note is set up before the request is sent. If the client panics, the child may exist all the same. Then its
+	// name must be in flight, so that the next pass sends this name again, and no other one beside it.
 	name := nameOf(child)
 	err = errNoAnswer
 	defer func() { p.noteCreation(start, name, created, err) }()
@@ -317,6 +322,8 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	case nameOf(created) != name:
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(created))
 	case !p.isOurs(created), p.groupOf(created) != p.groupOf(child):
+		// A webhook took the labels from web-bbbbb. If web-bbbbb counted as created, the next pass would find it missing
+		// and create one more, and so would each pass after it.
 		err = newNotOursError(created)
 	}
 	err = p.explained(err, child)
@@ -332,16 +339,17 @@ func copyOf[T Object](obj T) (T, error) {
 	return c, nil
 }
 
-// noteCreation records the result of a creation in the ledger. A creation without an answer may still take
-// effect.
+// noteCreation records the result of a creation in the ledger.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
+	// The answer was lost: web-bbbbb may exist, or may appear within five minutes. A pod under another name would be one
+	// too many. So the name holds a place and is sent again, until one of the answers below or a read settles it.
 	known.CreateSent(name, now)
 	switch {
 	case err == nil:
 		known.NameHeld(name, object.ID(child), ledger.Replica, true)
 		_ = known.Created(start, child, now) // askCreate has checked the name
-	case errors.As(err, new(notOursError)):
+	case errors.As(err, new(notOursError)): // the request has taken effect, although its child is not ours
 		known.NameHeld(name, object.ID(child), ledger.OtherObject, true)
 	case isFinal(err):
 		known.CreateRejected(name)
@@ -350,34 +358,36 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 
 // askDelete deletes a child that the pass has chosen for deletion.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
-	if p.isReplica(child) {
+	if p.isReplica(child) { // a child that has ended or leaves already has no place in the room
 		if err := p.calls.take(&p.calls.deleteRoom, "deletion", object.Name(child)); err != nil {
 			return p.failure("%w", err)
 		}
 	}
-	err = errNoAnswer
+	err = errNoAnswer // before the call, as in askCreate
 	defer func() { p.noteDeletion(start, object.ID(child), versionOf(opts), err) }()
 	err = p.client.Delete(ctx, child, opts)
 	p.calls.record(newCall("Delete", child, opts), p.opts.Now(), err)
 	return err
 }
 
-// noteDeletion records the result of a deletion in the ledger. A deletion without an answer may have taken
-// effect already, or may still take effect.
+// noteDeletion records the result of a deletion in the ledger. A refusal ends no doubt about an earlier deletion of the
+// child, because that call may still take effect.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
 	case err == nil:
 		known.Deleted(id, now)
 	case apierrors.IsNotFound(err):
-		known.ObserveDeleted(start, id, now)
+		known.ObserveDeleted(start, id, now) // or each pass would choose it again until the cache shows that it is gone
 		known.CallAnswered(id)
 	case hadNoAnswer(err):
+		// The answer for web-a was lost, and web-a is there. If the next pass chose web-b, and the first call took effect
+		// late, both would go. So web-a counts as gone when others are chosen, and goes first.
 		known.CallUnanswered(id, ledger.Delete, carried, now)
 	}
 }
 
-// versionOf returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
+// versionOf returns the resourceVersion that a deletion carries, or "".
 func versionOf(opts metav1.DeleteOptions) string {
 	if conditions := opts.Preconditions; conditions != nil && conditions.ResourceVersion != nil {
 		return *conditions.ResourceVersion
@@ -385,8 +395,7 @@ func versionOf(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray. A stray is a new child that a webhook changed so that it does not belong
-// to the owner. The ledger stays unchanged, because a stray is none of the owner's children.
+// askDeleteStray deletes a stray, of which the ledger learns nothing, because it is none of the owner's children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	p.calls.record(newCall("Delete", stray, opts), p.opts.Now(), err)
