@@ -65,17 +65,16 @@ type part[C Object] struct {
 	result slowstart.Result
 }
 
-// A newborn is a child to create for a cluster-scoped owner. Spec.New is called only once for each newborn,
-// because each call might choose another namespace.
+// A newborn is a child to create for a cluster-scoped owner. Spec.New is called once for it, because each call might
+// choose another namespace.
 type newborn[C Object] struct {
 	namespace string
 	child     C
 	err       error
 }
 
-// creationsNotHeld removes from the scale the creations in places and under names that are on hold. It requests a pass
-// for the end of each hold. If the owner is cluster-scoped, the second result holds the children to create, keyed by
-// name.
+// creationsNotHeld returns the scale without the creations that a hold delays, and of a cluster-scoped owner the children
+// to create, keyed by name.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Scale[C], newborns map[string]newborn[C]) {
 	if p.kind.ClusterScoped {
 		newborns = make(map[string]newborn[C], len(scale.Names))
@@ -89,7 +88,9 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Sc
 		if p.kind.ClusterScoped {
 			var b newborn[C]
 			if b.child, b.err = scale.New(i); b.err == nil {
-				if namespace, sent := p.state.known.SentTo(name); sent { // an earlier request may have created the child in this namespace
+				// The creation of web-bbbbb in namespace a had no answer, and New chooses b today. Sent to b, it could make
+				// a second child, so it is sent to a again.
+				if namespace, sent := p.state.known.SentTo(name); sent {
 					b.child.SetNamespace(namespace)
 				}
 				b.namespace = b.child.GetNamespace()
@@ -107,7 +108,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Sc
 	return scale, newborns
 }
 
-// creationsHeld reports whether creations in a place are still on hold.
+// creationsHeld reports whether creations in a place are on hold. Each reason is asked, so that each has its gate.
 func (p *pass[O, C]) creationsHeld(at place) (isHeld bool) {
 	if len(p.state.holds) == 0 {
 		return false
@@ -119,9 +120,9 @@ func (p *pass[O, C]) creationsHeld(at place) (isHeld bool) {
 }
 
 // roomInQuota returns how many more of the owner's children there could be in a namespace, as the version of a hold.
-// A child that is being deleted uses quota until it is gone.
 func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 	n := math.MaxInt
+	// Terminating ones count: web-c was deleted, but until it is gone, its quota is not free, and a creation would fail.
 	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
 		if c.GetNamespace() == namespace {
 			n--
@@ -130,8 +131,10 @@ func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 	return strconv.Itoa(n)
 }
 
-// create creates children with slow start. It never creates more than scale.Create children. Later passes
-// create and delete nothing until the cache shows the new children (K1, K2).
+// create creates children with slow start. Later passes create and delete nothing until the cache shows the new children
+// (K1, K2). Each name of the scale is sent at most once, so
+//
+//	0 <= created + lost <= scale.Create
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
@@ -142,10 +145,11 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 	return c
 }
 
-// send makes the calls. Each place has its own slow start.
+// send makes the calls, with a slow start for each place.
 func (c *creations[O, C]) send(ctx context.Context) {
 	c.parts, c.start = c.inParts(), c.state.known.Start()
 	call := func(part *part[C]) {
+		// A webhook denies all of 500 pods. With slow start that is one call in each pass, and not 500.
 		opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/len(c.parts), 1)}
 		part.result = slowstart.Run(ctx, len(part.each), opts, func(ctx context.Context, i int) error {
 			return c.createOne(ctx, part.each[i])
@@ -155,6 +159,7 @@ func (c *creations[O, C]) send(ctx context.Context) {
 		call(c.parts[0])
 		return
 	}
+	// If the context has ended, each part must still run to say what it has skipped, so only its slow start sees that.
 	slowstart.Run(context.WithoutCancel(ctx), len(c.parts), c.allAtOnce(len(c.parts)), func(_ context.Context, n int) error {
 		call(c.parts[n])
 		return nil
@@ -176,7 +181,6 @@ func (c *creations[O, C]) inParts() (parts []*part[C]) {
 	return parts
 }
 
-// createOne creates one child. It sends the event immediately, because the other calls may take a long time.
 func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	child, err := c.childFor(e.i)
 	if e.err = err; err != nil {
@@ -188,7 +192,7 @@ func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	e.name, e.err = nameOf(child), errNoAnswer // the client may panic
 	e.child, e.err = c.askCreate(ctx, c.start, child)
 	if e.made = e.err == nil; e.made {
-		c.sendCreateEvent(e.name.Name)
+		c.sendCreateEvent(e.name.Name) // now, because the other calls may take long
 	}
 	if e.isSlotTaken() {
 		return nil // other slots may succeed
@@ -215,34 +219,34 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// deleteNewStrays deletes new children that a webhook has changed and that therefore do not belong to the
-// owner. If these children were kept, each pass would create more of them.
+// deleteNewStrays deletes the new children that a webhook took from the owner.
 func (c *creations[O, C]) deleteNewStrays(ctx context.Context) {
 	for _, e := range c.each {
 		if !errors.As(e.err, new(notOursError)) {
 			continue
 		}
+		// The webhook takes the labels from each new pod, and none of them counts. Each pass would leave one more.
 		if err := c.dropStray(ctx, e.child, nil); err != nil {
 			e.err = notOursError{fmt.Errorf("%w; %w", e.err, err)}
 		}
 	}
 }
 
-// A notOursError reports that a new child does not belong to the owner. The labels or owner references of
-// the child differ from those in the request.
+// A notOursError reports that a new child came with other labels or owner references and is not the owner's.
 type notOursError struct{ error }
 
 func newNotOursError[C Object](c C) error {
 	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// taken returns the names that the server has called taken. A child with such a name may be one that an earlier
-// process created.
+// taken returns the names that another object has, as the server says.
 func (c *creations[O, C]) taken() (names []types.NamespacedName) {
 	if c == nil {
 		return nil
 	}
 	for _, e := range c.each {
+		// An earlier process created web-0 at its end, and the cache is behind, so the plan fills slot web-0. The answer
+		// AlreadyExists settles the name, but the object may be the owner's child, so it is looked for.
 		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
 			names = append(names, e.name)
 		}
@@ -250,8 +254,7 @@ func (c *creations[O, C]) taken() (names []types.NamespacedName) {
 	return names
 }
 
-// conclude decides what became of the creations without an answer, and reports the errors. A creation that has
-// taken effect is none, and what slow start did not try after it is due in the next pass.
+// conclude decides what became of the creations without an answer, and reports the errors.
 func (c *creations[O, C]) conclude(found findings[C]) {
 	if c == nil {
 		return
@@ -265,8 +268,8 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 			continue
 		}
 		c.Created = append(c.Created, e.child)
-		if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
-			c.again(1)
+		if !c.controls(e.child) {
+			c.again(1) // a webhook took the owner reference but not the labels, and the next pass adopts the child
 		}
 	}
 	c.noteRound()
@@ -276,22 +279,22 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 	c.holdNames()
 }
 
-// countFound handles a child that exists on the server although its creation failed.
+// countFound decides about an object that exists although its creation failed.
 func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
 	switch found := f.child; {
-	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
+	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found): // it has the name, but is no replica
 	case !c.isOurs(found):
 		e.err = c.letGo(f.start, found)
-	default:
+	default: // the answer was lost, and the cache does not show the child yet
 		c.sendCreateEvent(found.GetName())
 		e.made, e.child, e.err = true, found, nil
 	}
 }
 
-// letGo is called for a child that exists but does not match the owner's selector. The next pass releases
-// this child. The child is not deleted, because a user may have changed its labels after the creation. The
-// lost response to the creation would have shown whether a webhook changed the labels.
+// letGo leaves a found child that does not match the selector to the next pass, which releases it.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
+	// The creation had no answer, and the child has other labels. The answer would have shown whether a webhook changed
+	// them. But a user may have done it since, to look into the pod, so the child is not deleted like a stray.
 	p.believe(start, c)
 	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
@@ -300,9 +303,9 @@ func (p *pass[O, C]) sendCreateEvent(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// sendCreateFailedEvent sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
-// refused to make the child, no event is sent. The refusal is reported later, in a single event.
 func (p *pass[O, C]) sendCreateFailedEvent(err error) {
+	// A refusal by Spec.New has one event of its own. A namespace that is being deleted takes its owners with it, so
+	// nobody needs to read that it accepts no pods.
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
@@ -325,7 +328,7 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	}
 	c.Failed += len(errs)
 	c.Skipped += run.Skipped
-	if len(errs) < len(part.each)-run.Skipped {
+	if len(errs) < len(part.each)-run.Skipped { // one has succeeded, so the next failure is a new one with a short hold
 		c.state.holds.end(key, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
@@ -333,7 +336,9 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	}
 	if run.Err == nil {
 		c.state.holds.end(key, ChangedByWebhook)
-		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
+		if run.Skipped > 0 {
+			// The first of 20 creations had no answer, so slow start has stopped, but its child is there. Nothing has failed,
+			// so the next pass goes on at once with the other 19, and not after the delay of the rate limiter.
 			c.gate(CreationInFlight, "", 1, nil)
 		}
 		return
@@ -347,9 +352,8 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
-// namespaceEnds checks whether a creation failed because the namespace is being deleted or is gone. In this
-// case, it puts creations in the namespace on hold. If all failures have this cause, the result is true,
-// and the pass has no error.
+// namespaceEnds holds creations if the namespace is being deleted or gone, and reports whether all failures come from
+// that. Then they are no error of the pass, because the owner goes with the namespace.
 func (p *pass[O, C]) namespaceEnds(key string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -359,11 +363,12 @@ func (p *pass[O, C]) namespaceEnds(key string, errs []error) bool {
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
-// holdAfter puts creations on hold if an immediate retry would probably fail again. The possible causes are
-// a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
+// holdAfter holds creations that would probably fail again at once.
 func (p *pass[O, C]) holdAfter(at place, errs []error) {
 	key := at.String()
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
+		// No event of the owner says when the quota has room, unless one of its children goes. Two that this pass created
+		// before the quota was full are not in the view yet, but the end of one of them must end the hold.
 		p.holdCalls(QuotaFull, key, key, errs[i]).version = p.roomInQuota(at.namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
@@ -377,9 +382,7 @@ func (p *pass[O, C]) holdAfter(at place, errs []error) {
 	}
 }
 
-// holdNames postpones the creations whose names cannot be used or were used several times without an answer. A
-// slot's name that another object uses is not an error of the pass, because later passes use other slots until
-// the delay is over. If Spec.New failed for a slot, the pass ends with an error.
+// holdNames holds the creations whose names are taken or had no answer again, and reports what failed for single slots.
 func (c *creations[O, C]) holdNames() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -387,7 +390,8 @@ func (c *creations[O, C]) holdNames() {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
 		case e.isSlotTaken():
-			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err) // there might be no event when the other object is deleted
+			// Another owner's pod has the name web-1, and its end may wake nobody here. Meanwhile other slots are filled.
+			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err)
 			taken = append(taken, e.err)
 		case c.isLost(e):
 			// A webhook timed out, and the events of the other children sent the creation again four times a second.
@@ -396,7 +400,7 @@ func (c *creations[O, C]) holdNames() {
 				continue
 			}
 			c.holdCalls(CreationInFlight, e.name.Name, e.name.Name, nil)
-		case e.err != nil && e.name.Name == "" && e.slot:
+		case e.err != nil && e.name.Name == "" && e.slot: // Spec.New failed, and slow start went on with other slots
 			c.refuse(e.err)
 			unmade = append(unmade, e.err)
 		}
@@ -410,17 +414,18 @@ func (c *creations[O, C]) holdNames() {
 	c.Failed += len(taken) + len(unmade)
 	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
 	if len(taken) > 0 && c.scale.Deferred > 0 {
-		c.again(1) // a plan of one creation at a time would try the same slot each time its hold is over
+		// With BurstReplicas 1 the plan names one slot at a time. The next pass must come while web-1 is held, or it would
+		// try web-1 each time the hold is over, and web-2 never.
+		c.again(1)
 	}
 }
 
-// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
+// isSlotTaken reports whether another object has the name of the slot.
 func (e *creation[C]) isSlotTaken() bool {
 	return e.slot && e.named && apierrors.IsAlreadyExists(e.err)
 }
 
-// isLost reports whether a child may exist although its creation failed. This request or an earlier one may
-// have created the child.
+// isLost reports whether this or an earlier request may have created the child, although the creation failed.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
 		return false
@@ -429,7 +434,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 
-// holdCalls starts or extends a hold after a failure. Usually, its key is the name of the object.
+// holdCalls begins a hold after a failure, or lengthens it. Usually, its key is the name of the object.
 func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error) *hold {
 	h := p.state.holds.getOrAdd(reason, key)
 	reason.grow(&h.Hold, p.opts.Now())
@@ -438,7 +443,7 @@ func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error)
 	return h
 }
 
-// holdFor puts calls on hold for the time that the server requested.
+// holdFor holds calls for as long as the server asked.
 func (p *pass[O, C]) holdFor(reason GateReason, key string, d time.Duration, why error) {
 	*p.state.holds.getOrAdd(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
