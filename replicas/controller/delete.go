@@ -38,12 +38,14 @@ type deletions[O, C Object] struct {
 	heldFor     time.Duration // the length of a hold, if an event reports it
 }
 
-// delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
-// until the cache shows the deletions (D6, D8).
+// delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing until the cache
+// shows the deletions (D6, D8).
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) *deletions[O, C] {
+	// The owner has been read before (ownerAgrees). The cache still wanted two, and a user had set it to five again. A
+	// creation in vain can be taken back, but the three deletions could not.
 	d := &deletions[O, C]{pass: p}
 	n := min(firstDeletions, p.opts.MaxParallel)
-	if p.view.isLive { // the victims have just been listed in these versions
+	if p.view.isLive { // the victims have just been listed in these versions, so few can have changed
 		n = len(victims)
 	}
 	for left := victims; len(left) > 0 && !d.metConflict; n *= 2 {
@@ -51,6 +53,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 		// first ones show it, and the next pass chooses among the pods as they are.
 		batch := left[:min(n, len(left))]
 		left = left[len(batch):]
+		// All answers of the batch are in the ledger when sendBatch returns, also those that came after a Conflict.
 		if d.sendBatch(ctx, batch); ctx.Err() != nil {
 			break
 		}
@@ -90,7 +93,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 			d.Deleted = append(d.Deleted, v.Object)
 			d.concludeGone(v)
 		case errors.Is(v.err, errNotAsShown):
-			d.again(1)
+			d.again(1) // the ledger has the child as it is
 		case errors.Is(v.err, errSameAgain):
 			d.concludeUndone(v)
 		case apierrors.IsNotFound(v.err) && (v.Mark == nil || isGone(*v.Mark, v.err)):
@@ -108,16 +111,17 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 	}
 }
 
-// holdChanged holds back the deletion of a child until the child has another version than the call carried.
+// holdChanged holds the deletion of a child that met a Conflict.
 func (d *deletions[O, C]) holdChanged(v *victim[C]) {
-	d.metConflict = true
+	d.metConflict = true // ends the deletions of the pass
 	name := v.Object.GetName()
 	before := d.state.holds.getOrAdd(Conflict, name).Wait
 	h := d.holdCalls(Conflict, name, name, v.err)
 	if h.version = v.Object.GetResourceVersion(); h.Wait >= holdIsTold {
-		h.version = "" // a webhook refuses a child that changes each second, so its changes no longer end the hold
+		// A webhook refuses web-a with a Conflict, and web-a changes each second. So its changes no longer end the hold.
+		h.version = ""
 	}
-	if before > 0 {
+	if before > 0 { // the first Conflict only says that the cache was late, and the next pass lists
 		d.concludeFailed(v)
 	}
 	if before < holdIsTold && h.Wait >= holdIsTold {
@@ -125,9 +129,8 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 	}
 }
 
-// sendDeleteEvent sends the event about a deleted child, with the same message as Kubernetes. If the child was
-// chosen by a criterion that Kubernetes does not have, the message also contains this criterion and its
-// values.
+// sendDeleteEvent sends the event of Kubernetes about a deleted child, but adds the criterion by which the child was
+// chosen if Kubernetes does not have it.
 func (p *pass[O, C]) sendDeleteEvent(v replicas.Deletion[C]) {
 	if v.Mark != nil {
 		p.event(corev1.EventTypeNormal, SuccessfulRetire, "Asked "+v.Object.GetName()+" to leave: "+v.Explain())
@@ -140,7 +143,7 @@ func (p *pass[O, C]) sendDeleteEvent(v replicas.Deletion[C]) {
 	p.event(corev1.EventTypeNormal, SuccessfulDelete, text)
 }
 
-// criteria returns the names of the criteria in an Order, or nil if the Order is the zero value.
+// criteria returns the names of the criteria in an Order, of which the zero value has none.
 func criteria[C Object](order podrank.Order[C]) (names []string) {
 	for _, c := range order.Criteria() {
 		names = append(names, c.Name())
@@ -155,16 +158,19 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 	}
 	for _, v := range d.lost {
 		switch f, ok := found[nameOf(v.Object)]; {
-		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
+		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)): // gone, and perhaps another one has its name
 			d.concludeGone(v)
 		case ok && v.Mark != nil && d.leaves(f.child):
 			v.patched = f.child
 			d.concludeMarked(v)
 		case ok && f.child.GetDeletionTimestamp() != nil:
+			// The deletion has taken effect, and only its answer was lost. The cache does not show that yet.
 			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 			d.Deleted = append(d.Deleted, v.Object)
 			d.concludeGone(v)
 		default:
+			// The child is there, or could not be read. The deletion may still take effect, so the ledger keeps it, and the
+			// next pass deletes this child before any other.
 			d.concludeFailed(v)
 		}
 	}
@@ -178,32 +184,29 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 	}
 }
 
-// isGone is called for a child that is deleted, does not exist, or no longer belongs to the owner.
 func (d *deletions[O, C]) concludeGone(v *victim[C]) {
 	d.state.holds.end(v.Object.GetName(), Conflict)
 	d.noteDeleted(v.Deletion)
 }
 
-// concludeMarked is called for a child that was asked to leave.
 func (d *deletions[O, C]) concludeMarked(v *victim[C]) {
-	if !d.leaves(v.patched) {
+	if !d.leaves(v.patched) { // a webhook took the mark off again
 		v.err = errSameAgain
 		d.concludeUndone(v)
 		return
 	}
 	d.Retired = append(d.Retired, v.patched)
-	d.holdRepeated(v.Object.GetName())
+	d.holdRepeated(v.Object.GetName()) // another client may take the mark off each time
 	d.concludeGone(v)
 }
 
-// concludeUndone is called for a child whose mark does not stay. Without the hold, each pass would ask the child again.
 func (d *deletions[O, C]) concludeUndone(v *victim[C]) {
+	// Each event of a child would bring a pass that marks this one again, and the webhook would take each mark off.
 	d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
 	d.concludeFailed(v)
 }
 
-// concludeFailed records and reports that the deletion of a victim failed. This pass does not try the deletion
-// again.
+// concludeFailed reports a deletion that failed, which this pass does not try again.
 func (d *deletions[O, C]) concludeFailed(v *victim[C]) {
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
 	d.Failed++
@@ -213,8 +216,8 @@ func (d *deletions[O, C]) concludeFailed(v *victim[C]) {
 	}
 }
 
-// holdAfterDeletions puts all deletions on hold if the server failed, or answered with a Retry-After. A hold
-// after a failure ends early when a later deletion succeeds.
+// holdAfterDeletions holds all deletions if the server failed or answered with a Retry-After. The error of the
+// deletions, if there is one, is the reason.
 func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	if delay := serverDelay(d.answers); delay > 0 {
 		if d.holdFor(DeletionRetryAfter, "", delay, err); delay >= holdIsTold && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
@@ -231,11 +234,10 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	}
 }
 
-// deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
-// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses a spec
-// without a selector.
+// deletePendingStrays deletes the strays that an earlier pass could not delete.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := slices.Clone(p.state.strays)
+	// Without a selector, which a later step refuses, nobody can say what is a stray.
 	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
 		return
 	}
@@ -246,7 +248,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 		case err == nil && object.IsNil(found):
 			err = errNoObject
 		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
-			p.forgetStray(c) // for example, another owner has adopted it
+			p.forgetStray(c) // it is gone, or it is somebody's by now: another owner has adopted it, or the selector matches it
 			continue
 		case err == nil:
 			c = found
@@ -256,7 +258,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	if failed {
 		return
 	}
-	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // no event of a stray wakes the owner
+	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // ask for the next pass, because no event of a stray wakes the owner
 		p.gate(StrayLeft, pending[fewStrays].GetName(), StrayLeft.row().shortest, nil)
 	}
 }
@@ -264,7 +266,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 // fewStrays is the maximum number of strays that one pass tries to delete.
 const fewStrays = 5
 
-// dropStray deletes a stray, unless it could not be read. If that fails, the next attempts are delayed.
+// dropStray deletes a stray, unless the read of it failed with err, and holds all strays if it is still there.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
 	if err == nil {
 		err = p.deleteUnchanged(ctx, c)
@@ -284,8 +286,7 @@ func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
 	return err
 }
 
-// deleteUnchanged deletes a child, with its UID and resourceVersion as preconditions. It returns nil if the
-// child is gone.
+// deleteUnchanged deletes a child in the version in which it was judged, and returns nil also if it is gone.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	err := p.askDeleteStray(ctx, c, p.spec.DeleteOptionsFor(c))
 	if apierrors.IsNotFound(err) {
