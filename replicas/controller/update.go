@@ -26,28 +26,29 @@ import (
 // updates holds the state of the step of a pass that changes children.
 type updates[O, C Object] struct {
 	*pass[O, C]
-	each   []*sentChange[C] // nil if slow start did not try it
+	each   []*sentChange[C] // one is nil if slow start did not try it
 	result slowstart.Result
 }
 
-// An update is one change, with the answer to its patch.
+// A sentChange is one change, with the answer to its patch.
 type sentChange[C Object] struct {
 	replicas.Change[C]
 	patched C
 	err     error
 }
 
-// mustReplace adds to the rules that children must go whose change was refused.
+// mustReplace adds to the rules that children must go whose change the server refused; see Change.OrReplace.
 func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 	refused, mustGo := p.state.replace, spec.Rules.MustGo
 	if len(refused) == 0 || spec.Update == nil {
 		return
 	}
 	groups, groupOf := groupsIn(*spec), spec.GroupOf
-	isListed := func(c C) bool { // otherwise its template may be gone with its group
+	// A group has left the spec, and its template is gone with it. Update cannot be asked about its children.
+	isListed := func(c C) bool {
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
-	spec.Rules.MustGo = func(c C) bool {
+	spec.Rules.MustGo = func(c C) bool { // unless it needs no change any more, because the owner wants again what it has
 		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
@@ -99,7 +100,7 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 			p.sendUpdateEvent(e.Change)
 		}
 		if apierrors.IsConflict(e.err) || isGone(e.Change, e.err) || errors.Is(e.err, errNotAsShown) {
-			return nil // it says nothing about the other children
+			return nil // says nothing about the other children, so slow start goes on
 		}
 		return e.err
 	})
@@ -109,7 +110,7 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 // errNotAsShown is the error of a change that was not sent, because the child is not as the plan has seen it.
 var errNotAsShown = errors.New("the child has changed")
 
-// errSameAgain is the error of a change that was made, and that the child needs again.
+// errSameAgain is the error of a change that has not stayed.
 var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
 // fromLive makes a change again from the child on the server.
@@ -122,12 +123,15 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		p.state.known.ObserveDeleted(start, object.ID(c.Object), p.opts.Now())
 		return errNotAsShown
 	case live.GetResourceVersion() != c.Object.GetResourceVersion():
+		// The plan judged web-a unready, which costs no budget. By now it may be ready, so the next pass judges it anew.
 		p.believe(start, live)
 		return errNotAsShown
 	}
 	change := remake(live)
 	change.Object, change.Recall = live, c.Recall
-	if change.IsZero() || c.Free && !change.Free { // the cache has dropped what tells; no budget was left for this child
+	if change.IsZero() || c.Free && !change.Free {
+		// The cache drops a field that Update compares, so each plan finds a change that the child does not need. Or the
+		// change is not Free once the field is there, and the plan has left no budget for this child.
 		return errSameAgain
 	}
 	*c = change
@@ -152,6 +156,7 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 		if e == nil {
 			continue
 		}
+		// The answer was lost. The look has found web-a with the change, so nothing has failed.
 		if f := found[nameOf(e.Object)]; f.there && hadNoAnswer(e.err) && object.ID(f.child) == object.ID(e.Object) && u.isDone(e.Change, f.child) {
 			e.patched, e.err = f.child, nil
 		}
@@ -167,7 +172,7 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 	}
 }
 
-// concludeOne returns the error of a change that counts as an error of the pass.
+// concludeOne decides what follows from the answer, and returns what of it is an error of the pass.
 func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	name := e.Object.GetName()
 	switch {
@@ -186,10 +191,11 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 		u.again(1) // the ledger has what was found
 		return nil
 	case apierrors.IsConflict(e.err):
-		// A second try would need a read, and the child's next event brings a pass that has it.
+		// Somebody has written to web-a since the cache showed it. A second try would need a read, but the event of that
+		// write brings a pass in which the cache has it.
 		u.holdUpdates(name, e.err, 50*time.Millisecond, time.Minute).version = e.Object.GetResourceVersion()
 		return nil
-	case apierrors.IsInvalid(e.err) && e.OrReplace && !e.Recall:
+	case apierrors.IsInvalid(e.err) && e.OrReplace && !e.Recall: // never accepted, so the next pass replaces the child
 		if u.state.replace == nil {
 			u.state.replace = sets.New[types.UID]()
 		}
@@ -200,11 +206,11 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	u.Failed++
 	u.event(corev1.EventTypeWarning, FailedUpdate, "Error updating "+name+": "+e.err.Error())
 	switch {
-	case apierrors.IsInternalError(e.err) || serverDelay([]error{e.err}) > 0:
+	case apierrors.IsInternalError(e.err) || serverDelay([]error{e.err}) > 0: // no other change would fare better
 		u.holdUpdates("", e.err, time.Second, time.Minute)
 	case isRefusal(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errSameAgain):
-		// A webhook took a label off again each time, and each event of a pod brought the next patch. So unlike after a
-		// Conflict, a newer child does not end the hold.
+		// A webhook took the annotation off again each time, and each event of the pod brought the next patch. So unlike
+		// after a Conflict, a newer version of the child does not end the hold.
 		u.holdUpdates(name, e.err, time.Minute, 5*time.Minute)
 	default: // no answer; each event of the child would send the change again
 		u.holdUpdates(name, e.err, time.Second, time.Minute)
@@ -212,20 +218,21 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	return e.err
 }
 
-// isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
-// what it still needs there was refused or taken back.
+// isDone reports whether a child no longer needs a change.
 func (u *updates[O, C]) isDone(c replicas.Change[C], child C) bool {
 	if c.Recall {
 		return !u.leaves(child)
 	}
+	// A change has all that a child needs in one subresource. So if the child needs more there, this was taken back, but
+	// a change of another subresource is the next one.
 	next := needed(u.spec.Update, child)
 	return next.IsZero() || next.Subresource != c.Subresource
 }
 
-// holdUpdates delays the change of a child, or all changes if key is empty.
+// holdUpdates holds the change of a child, or all changes if key is empty.
 func (p *pass[O, C]) holdUpdates(key string, why error, shortest, longest time.Duration) *hold {
 	h := p.state.holds.getOrAdd(UpdateFailed, key)
-	if h.Since.Before(p.Now) { // the first one in this pass
+	if h.Since.Before(p.Now) { // once in a pass, although many changes may have met the same 500
 		h.Double(p.opts.Now(), shortest, longest)
 	}
 	h.Wait, h.why, h.version = max(h.Wait, serverDelay([]error{why})), why, ""
@@ -233,12 +240,12 @@ func (p *pass[O, C]) holdUpdates(key string, why error, shortest, longest time.D
 	return h
 }
 
-// holdRepeated delays the next change or mark of a child that was changed or marked before. A second client wrote its own
-// value each second, and after each of its writes the child needed the same change again.
+// holdRepeated holds the next change or mark of a child that was changed or marked not long ago.
 func (p *pass[O, C]) holdRepeated(name string) {
+	// A second client wrote its own value each second, and after each of its writes the child needed the same change.
 	h, now := p.state.holds.getOrAdd(UpdateFailed, name), p.opts.Now()
 	if h.Remaining(now) < -changesApart {
-		*h = hold{Hold: backoff.Hold{Since: now}} // of no length
+		*h = hold{Hold: backoff.Hold{Since: now}} // of no length, so only the third of several changes waits
 		return
 	}
 	h.Double(now, time.Second, 5*time.Minute)
