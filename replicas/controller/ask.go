@@ -67,7 +67,6 @@ func (c Call) String() string {
 	return text
 }
 
-// newCall returns a Call about obj, to which calls.record adds the end.
 func newCall(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
@@ -82,9 +81,7 @@ type calls struct {
 	updateRoom, createRoom, deleteRoom allowance
 }
 
-// An allowance limits how many calls are sent. Of the calls that were asked for (used), the first ones are sent, so
-//
-//	0 <= sent <= room
+// An allowance is the room for calls of one kind. Of those that asked for it (used), min(used, room) are sent.
 type allowance struct{ room, used int }
 
 // allow sets how many replicas the pass may still change, create and delete.
@@ -104,8 +101,7 @@ var ErrOverLimit = errors.New("there is no room for this call")
 func (c *calls) take(limit *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The steps before keep to the room already. But if one of them had a bug, a refused call would be an error in the
-	// log, and a call too many would take a pod that is needed.
+	// Only a bug in an earlier step brings a call here without room, and then an error is better than a pod too few.
 	if limit.used++; limit.used <= limit.room {
 		return nil
 	}
@@ -211,7 +207,6 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	return patched, err
 }
 
-// askUpdate sends a change or a recall.
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
 	if err := p.calls.take(&p.calls.updateRoom, "change", object.Name(c.Object)); err != nil {
 		return patched, p.failure("%w", err)
@@ -252,7 +247,6 @@ func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb 
 	return patched, err
 }
 
-// noteChange records the result of a change or mark in the ledger.
 func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
 	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
 	switch {
@@ -286,7 +280,6 @@ func (p *pass[O, C]) sendUpdate(ctx context.Context, child C, patch selector.Pat
 	return patched, err
 }
 
-// sendPatch patches a child, possibly as a dry run.
 func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, opts)
 	call := newCall("Patch", child, patch)
@@ -330,7 +323,6 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	return created, err
 }
 
-// copyOf returns a deep copy of an object.
 func copyOf[T Object](obj T) (T, error) {
 	c, ok := obj.DeepCopyObject().(T)
 	if !ok || object.IsNil(c) {
@@ -339,7 +331,6 @@ func copyOf[T Object](obj T) (T, error) {
 	return c, nil
 }
 
-// noteCreation records the result of a creation in the ledger.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	// The answer was lost: web-bbbbb may exist, or may appear within five minutes. A pod under another name would be one
@@ -370,8 +361,6 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion records the result of a deletion in the ledger. A refusal ends no doubt about an earlier deletion of the
-// child, because that call may still take effect.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -384,6 +373,7 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 		// The answer for web-a was lost, and web-a is there. If the next pass chose web-b, and the first call took effect
 		// late, both would go. So web-a counts as gone when others are chosen, and goes first.
 		known.CallUnanswered(id, ledger.Delete, carried, now)
+		// A refusal has no case: an earlier call for the child, without an answer, may still take effect.
 	}
 }
 
