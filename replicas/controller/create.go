@@ -131,10 +131,8 @@ func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 	return strconv.Itoa(n)
 }
 
-// create creates children with slow start. Later passes create and delete nothing until the cache shows the new children
-// (K1, K2). Each name of the scale is sent at most once, so
-//
-//	0 <= created + lost <= scale.Create
+// create creates children with slow start, 0 <= created + lost <= scale.Create, because it sends each name of the scale
+// once. Later passes create and delete nothing until the cache shows the new children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
@@ -219,7 +217,6 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// deleteNewStrays deletes the new children that a webhook took from the owner.
 func (c *creations[O, C]) deleteNewStrays(ctx context.Context) {
 	for _, e := range c.each {
 		if !errors.As(e.err, new(notOursError)) {
@@ -245,8 +242,8 @@ func (c *creations[O, C]) taken() (names []types.NamespacedName) {
 		return nil
 	}
 	for _, e := range c.each {
-		// An earlier process created web-0 at its end, and the cache is behind, so the plan fills slot web-0. The answer
-		// AlreadyExists settles the name, but the object may be the owner's child, so it is looked for.
+		// The last request of an earlier process has just made web-0, of which this process does not know. The answer
+		// AlreadyExists settles the name, but the object is the owner's child, so it must be looked for.
 		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
 			names = append(names, e.name)
 		}
@@ -353,7 +350,7 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 }
 
 // namespaceEnds holds creations if the namespace is being deleted or gone, and reports whether all failures come from
-// that. Then they are no error of the pass, because the owner goes with the namespace.
+// that. Then they are no error of the pass, because nobody can do anything about it.
 func (p *pass[O, C]) namespaceEnds(key string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
