@@ -143,7 +143,6 @@ func (p *pass[O, C]) sendDeleteEvent(v replicas.Deletion[C]) {
 	p.event(corev1.EventTypeNormal, SuccessfulDelete, text)
 }
 
-// criteria returns the names of the criteria in an Order, of which the zero value has none.
 func criteria[C Object](order podrank.Order[C]) (names []string) {
 	for _, c := range order.Criteria() {
 		names = append(names, c.Name())
@@ -169,8 +168,8 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 			d.Deleted = append(d.Deleted, v.Object)
 			d.concludeGone(v)
 		default:
-			// The child is there, or could not be read. The deletion may still take effect, so the ledger keeps it, and the
-			// next pass deletes this child before any other.
+			// The child is there, or could not be read. As long as the call may still take effect, the ledger keeps it, and
+			// this child goes before any other.
 			d.concludeFailed(v)
 		}
 	}
