@@ -48,19 +48,17 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 	isListed := func(c C) bool {
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
-	spec.Rules.MustGo = func(c C) bool { // unless it needs no change any more, because the owner wants again what it has
+	spec.Rules.MustGo = func(c C) bool { // unless it needs no change any more
 		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
 
-// needed returns the change that a child needs.
 func needed[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
 	change := update(child)
 	change.Object = child
 	return change
 }
 
-// updatesNotHeld returns the changes that no hold delays.
 func (p *pass[O, C]) updatesNotHeld(changes []replicas.Change[C]) []replicas.Change[C] {
 	if len(p.state.holds) == 0 || len(changes) == 0 {
 		return changes
