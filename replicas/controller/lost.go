@@ -18,10 +18,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// lookForLost looks on the server for the calls without an answer that are due: those of this pass at once, and
-// those of earlier passes after a delay. It also looks for the names that the server has just called taken. The
-// plan has counted all of them as in flight, so the next pass uses what is found. The result held reports
-// whether they keep this pass from creating or deleting other children than those in scale.
+// lookForLost looks on the server for the calls without an answer that are due, and for the names that the server has
+// just called taken. The next pass plans with what it finds, because this one has counted all of them as in flight. The
+// result held reports whether they keep this pass from creating, changing or deleting more than scale has.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
 	known, now := p.state.known, p.opts.Now()
 	names, doubted := known.Names(), p.lostCalls()
@@ -31,7 +30,9 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
+		// The creation of web-bbbbb had no answer, and now none is wanted. So nobody sends the name again, and if the pod
+		// is there, nobody deletes it before the cache shows it. Names in the plan are sent again by a later pass.
+		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now))
 	})
 	for _, name := range taken {
 		due = append(due, ledger.Name{NamespacedName: name})
@@ -42,12 +43,15 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.MaxRequestAge
 	}))
 	now = p.opts.Now() // a list may have hung for half a minute
+	// If nothing were in flight, this would be the plan. What it has more than scale, these calls hold back.
 	facts := p.facts
 	facts.CreationsInFlight, facts.DeletionsInFlight, facts.UpdatesInFlight, facts.Names, facts.Related = nil, nil, nil, nil, nil
 	whole, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts)) // the plan had no error
 	wait := func(reason GateReason, name string, next time.Duration, holds bool) {
 		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
-			next = p.spread(LookFailed.row().shortest) // the context ended before the look, or too many lists were under way
+			// The context ended before the look, or two lists were under way. The look is still due, so each pass would ask
+			// for the next one at once.
+			next = p.spread(LookFailed.row().shortest)
 		}
 		if held = held || holds; holds {
 			p.gate(reason, name, next, nil)
@@ -74,7 +78,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	return found, held
 }
 
-// An unanswered is a child with a delete call or a change that had no answer.
+// A lostCall is a child with a deletion or change that had no answer.
 type lostCall[C Object] struct {
 	child C
 	sent  time.Time
@@ -93,8 +97,7 @@ func (p *pass[O, C]) lostCalls() (children []lostCall[C]) {
 	return children
 }
 
-// lookFor looks on the server for calls without an answer. If something is settled, the next pass comes at once.
-// After an error, later looks are delayed.
+// lookFor looks on the server for calls without an answer. It asks for the next pass at once if something is settled.
 func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions []lostCall[C]) findings[C] {
 	found, n := findings[C]{}, len(names)+len(deletions)
 	if n == 0 {
@@ -106,7 +109,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	began := p.opts.Now()
 	look, failed := p.newLook(ctx, n), error(nil)
 	find := func(name types.NamespacedName) (f finding[C], ok bool) {
-		if f, ok = found[name]; ok {
+		if f, ok = found[name]; ok { // a lost creation and a lost deletion under one name need one read
 			return f, true
 		}
 		child, there, err := look.find(ctx, name)
@@ -129,7 +132,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	}
 	if failed == nil {
 		p.state.holds.end("", LookFailed)
-	} else if ctx.Err() == nil && !errors.Is(failed, errListsBusy) {
+	} else if ctx.Err() == nil && !errors.Is(failed, errListsBusy) { // in these two cases no read has failed
 		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
 		p.holdCalls(LookFailed, "", "", failed)
 	}
@@ -142,20 +145,24 @@ func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found fi
 	switch {
 	case f.there:
 		p.observeFound(l.start, f.child, n.Holder == ledger.Replica)
-	case l.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
+	case l.isList && p.isUnlisted(n.NamespacedName):
+		// Four creations had no answer, and somebody then gave the pods other labels. No list contains them, but they
+		// have their names. If each list freed the names, each pass would cause the next one at once, with its own list.
 		delete(found, n.NamespacedName)
 	default:
 		known.NameFree(n.NamespacedName)
 		for _, c := range p.view.children {
-			if nameOf(c) == n.NamespacedName { // the watch of the cache may be behind
+			// The pod is gone, and a cache that is behind shows it. Without this note the view would go on to say that the
+			// pod has the name, and each pass would look again at once.
+			if nameOf(c) == n.NamespacedName {
 				p.recordMissing(l, object.ID(c))
 			}
 		}
-		if n.IsTaken() { // a creation with this name can be sent again
+		if n.IsTaken() { // the other object has left the name, which can be sent again
 			p.again(1)
 		}
 	}
-	// After ledger.MaxRequestAge, no creation can take effect, and the ledger drops the name.
+	// If the look began ledger.MaxRequestAge after the last sending, no request can take effect, and the name is dropped.
 	known.NameChecked(n.NamespacedName, began, p.opts.Now())
 	if _, open := known.SentTo(n.Name); !open && !n.Sent.IsZero() {
 		p.again(1)
@@ -168,16 +175,17 @@ func (p *pass[O, C]) settleChild(l look[C], v lostCall[C], f finding[C], began t
 	switch {
 	case !f.there:
 		p.recordMissing(l, id)
-	case object.ID(f.child) != id:
+	case object.ID(f.child) != id: // the child is gone, and another one that the cache lacks has its name
 		known.ObserveDeleted(l.start, id, p.opts.Now())
 		p.observeFound(l.start, f.child, false)
 	default:
-		if !p.viewHas(f.child) { // the child has changed, and may have another owner
+		if !p.viewHas(f.child) {
+			// The cache shows web-a as it was, and web-a is no longer the owner's. The next pass must not delete it.
 			p.believe(l.start, f.child)
 			p.again(1)
 		}
 		if !p.leaves(f.child) && began.Sub(v.sent) < ledger.MaxRequestAge {
-			return
+			return // it is there, but the call may still take effect, so it remains in doubt
 		}
 	}
 	known.CallAnswered(id)
@@ -193,8 +201,7 @@ type finding[C Object] struct {
 	there bool
 }
 
-// A look is a search for children on the server by name. It makes one read for each child, or one list. A
-// child that exists but does not match the selector may be missing from the list.
+// A look is a search for children on the server by name, with a read for each child or with one list.
 type look[C Object] struct {
 	start   ledger.Moment
 	isList  bool
@@ -202,8 +209,7 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// newLook returns a look that can search for n children on the server. If this pass would make more than
-// fewReads single reads, newLook lists the children once. Otherwise the look reads the children one by one.
+// newLook returns a look for n children, which it lists if the pass has to look for many.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
@@ -216,12 +222,10 @@ func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	}}
 }
 
-// fewReads is the maximum number of children that a pass reads one by one. For a larger number of
-// children, one list is cheaper.
+// fewReads is how many children a pass reads one by one. For more of them, one list is cheaper.
 const fewReads = 3
 
-// findNamed returns the child with the given name from the result of a list call. If the list call failed
-// with err, findNamed returns err.
+// findNamed finds a child in a list that failed with err if this is not nil.
 func findNamed[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
@@ -230,24 +234,25 @@ func findNamed[C Object](items []C, name types.NamespacedName, err error) (found
 	return items[i], true, nil
 }
 
-// recordMissing records in the ledger that a live read or list did not find the child with the given UID.
+// recordMissing records in the ledger that a look did not find a child.
 func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
-	if l.isList {
+	if l.isList { // it also lacks children that no longer match the selector
 		p.state.known.ObserveMissing(l.start, id, l.version, p.opts.Now())
 		return
 	}
 	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
 }
 
-// observeFound records an object that a look has found. The view contains it in another version, or not at all.
+// observeFound records an object that a look has found under a name.
 func (p *pass[O, C]) observeFound(start ledger.Moment, found C, isInView bool) {
+	// Another owner's pod has the name, or the child has ended. It fills no place, so only its name is recorded, unless
+	// the view still counts it.
 	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
 		p.believe(start, found)
 	}
 	p.recordName(found)
 }
 
-// recordName records in the ledger which object has a name.
 func (p *pass[O, C]) recordName(c C) {
 	holder, ours := p.snapshot.Rules.Holder(c)
 	p.state.known.NameHeld(nameOf(c), object.ID(c), holder, ours)
@@ -260,8 +265,8 @@ func (p *pass[O, C]) viewHas(found C) bool {
 	})
 }
 
-// isUnlisted reports whether a child in the view has the given name, but never appears in the owner's live
-// lists. For example, the child was released. A live list then cannot show whether the child exists.
+// isUnlisted reports whether the view has a child of this name that no live list of the owner contains, such as one
+// that was released.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
