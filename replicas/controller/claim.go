@@ -26,10 +26,8 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// claim adopts and releases the children that the plan names, and returns what to create and delete next.
-// If the second result is false, the pass must create and delete nothing. If an orphan was not adopted, or
-// if the plan contains adoptions and also deletions or changes, claim computes a new scale from the owner's current
-// children. If a claim fails, the claims that succeeded remain in effect (C13).
+// claim adopts and releases the children that the plan names, and returns what to do after that. A claim that fails stops
+// neither the other claims (C13) nor the rest of the pass, unless the owner could not be checked (ok is false).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	p.forgetClaims(claims)
@@ -42,12 +40,16 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	claimed, err := claimer.Apply(ctx, claims)
 	p.fails(err)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
+	// An adopted child counts as the answer shows it. It may be on its way out, and in the version from before its
+	// adoption it could be neither deleted nor changed.
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
 	if ctx.Err() == nil { // if the context has ended, failed releases are not reported
 		p.holdReleases(claims.Release, claimed)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
+		// The owner is gone, or is being deleted, and the cache does not show it yet. The garbage collector would delete
+		// all that is created for it. If the owner could not be read, that may be so, too.
 		why := cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))
 		if p.ownerOld {
 			p.waitForOwner().Err = why
@@ -57,15 +59,18 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		return scale, false
 	}
 	p.failedAdoptions(ctx, claimer, claimed)
+	// The plan counted on all adoptions, and its deletions carry the versions from before them. A plan that only creates
+	// may stay as it is if all have succeeded.
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && !takes(plan.Scale) {
 		return plan.Scale, true
 	}
+	// The adoption of orphan-a timed out and may have taken effect. A pod in its place would then be one too many.
 	p.facts.Undecided = filter(orphans, func(c C) bool { return p.claimHold(AdoptionUndecided, c) != nil })
 	return p.scaleClaimed(ctx)
 }
 
-// forgetClaims ends the holds of children that are to be neither adopted nor released.
+// forgetClaims ends the holds of children that the plan neither adopts nor releases.
 func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 	if len(p.state.holds) == 0 {
 		return
@@ -78,14 +83,14 @@ func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 		switch k.Reason {
 		case AdoptionUndecided, AdoptionRefused:
 			return !left.Has(k.Key)
-		case ReleaseFailed: // another controller may adopt the child again
+		case ReleaseFailed: // another controller may adopt the child again; see holdReleases
 			return !left.Has(k.Key) && h.Remaining(p.Now) < -h.Wait
 		}
 		return false
 	})
 }
 
-// claimsNotHeld returns the children whose claim no hold delays. A hold ends early if the child changes.
+// claimsNotHeld returns the children whose claim no hold delays, or which have changed since.
 func (p *pass[O, C]) claimsNotHeld(children []C, reasons ...GateReason) []C {
 	if len(p.state.holds) == 0 {
 		return children
@@ -101,8 +106,6 @@ func (p *pass[O, C]) claimHold(reason GateReason, c C) *hold {
 	return p.state.holds[holdKey{reason, string(object.ID(c))}]
 }
 
-// claimer returns a Claimer that sends its patches in parallel. Before the first adoption, the Claimer
-// reads the owner from the server.
 func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	owner, start := p.Owner, p.state.known.Start()
 	return selector.Claimer[C]{
@@ -111,6 +114,8 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 		Patch: func(ctx context.Context, child C, patch selector.Patch) (C, error) {
 			return p.askPatch(ctx, start, child, patch)
 		},
+		// The owner is deleted, and the cache does not show it yet. If it adopted orphans now, the garbage collector would
+		// delete them with it. So it is read from the server before the first adoption.
 		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
 			return p.readOwner(ctx)
 		}, owner),
@@ -125,8 +130,7 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// failedAdoptions delays the adoptions that failed. While an adoption may still succeed, no child is created in its
-// place.
+// failedAdoptions holds the adoptions that failed, of which some are undecided and others are refused.
 func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claimer[C], claimed selector.Claimed[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, c := range claimed.Adopted {
@@ -138,6 +142,8 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 	undecided := claimed.AdoptionPending
 	for _, f := range claimed.Refused {
 		if p.createdHere(f.Object) {
+			// A webhook takes the owner from each new child and refuses its adoption. A child created in its place would
+			// fare the same, without end. So each one keeps its place.
 			undecided = append(undecided, f)
 			continue
 		}
@@ -145,13 +151,15 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 		p.holdClaim(AdoptionRefused, f, time.Time{})
 	}
 	for _, f := range undecided {
-		first, key := p.Now, string(object.ID(f.Object))
+		first, key := p.Now, string(object.ID(f.Object)) // unless an earlier pass has met the first failure
 		for _, reason := range []GateReason{AdoptionUndecided, AdoptionRefused} {
 			if h := p.claimHold(reason, f.Object); h != nil && !h.first.IsZero() {
 				first = h.first
 			}
 		}
 		p.state.holds.end(key, AdoptionRefused)
+		// Forbidden for five minutes is no admission that is still starting. If the same patch works for a child that the
+		// owner has, a policy bars this orphan, and its place is given up.
 		if p.Now.Sub(first) >= policyIsFinal && (apierrors.IsBadRequest(f.Err) || apierrors.IsForbidden(f.Err)) && !p.createdHere(f.Object) && isFinal() {
 			p.state.holds.end(key, AdoptionUndecided)
 			p.holdClaim(AdoptionRefused, f, first)
@@ -163,39 +171,33 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 	}
 }
 
-// policyIsFinal is how long an adoption must fail with BadRequest or Forbidden before the failure counts as
-// a refusal. The server may also return these errors for a short time while admission is starting.
+// policyIsFinal is how long an adoption must fail with BadRequest or Forbidden to count as refused, because the server
+// may also return these errors while admission is starting.
 const policyIsFinal = 5 * time.Minute
 
-// policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
-// of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
-// the right to patch children and admission works. In this case, only the adoption of the orphans is
-// forbidden.
+// policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
-	if len(p.Active) == 0 {
+	if len(p.Active) == 0 { // no child is left to try it with
 		return false
 	}
 	patch, err := claimer.AdoptPatch(p.Active[0])
 	if err != nil {
 		return false
 	}
+	// If the dry run succeeds, the Controller may patch children and admission works, so only the orphans are barred.
 	_, err = p.sendPatch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	return err == nil
 }
 
-// createdHere reports whether this process has created a child. Such a child keeps its place, whatever the server
-// answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
-// without end.
 func (p *pass[O, C]) createdHere(c C) bool { return p.state.known.WasSent(nameOf(c)) }
 
-// holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
+// holdClaim holds the claim of a child, which first failed at the given time.
 func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {
 	h := p.holdCalls(reason, string(object.ID(f.Object)), f.Object.GetName(), f.Err)
 	h.version, h.first = f.Object.GetResourceVersion(), first
 }
 
-// holdReleases delays the next release of each child, and sends events about those that failed. Creations and
-// deletions do not wait for them.
+// holdReleases holds the next release of each child, and sends events about those that failed. Nothing else waits.
 func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 	for _, f := range claimed.NotReleased {
 		p.sendEventOnce(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
@@ -231,13 +233,14 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 
 var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
 
-// scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
-// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
+// scaleClaimed plans once more what to create and delete, with the children as the claims have left them.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	facts := p.facts
 	facts.Pending = pending[trusted]
 	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
 	if err == nil && !scale.IsZero() && p.view.is == stale {
+		// An orphan was refused, and the cache has been behind for minutes. Its place may be filled already, by a pod that
+		// only a live list shows.
 		if !p.readLive(ctx) {
 			return scale, false
 		}
@@ -250,12 +253,13 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 	return scale, err == nil
 }
 
-// claimedLive sets Active, Ended and Terminating from a live list that was made after the claims.
+// claimedLive sets Active, Ended and Terminating by a live list that was made after the claims.
 func (p *pass[O, C]) claimedLive() {
 	p.Terminating, p.Ended, p.Active, p.facts.Undecided = p.terminating(), p.ended(), nil, nil
 	for _, c := range p.activeOf(p.view.children) {
 		switch {
-		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
+		case !p.snapshot.Rules.MayCount(c):
+			// web-x does not match and could not be released. If it counted, a child that matches would go in its place.
 		case p.controls(c):
 			p.Active = append(p.Active, c)
 		case p.claimHold(AdoptionRefused, c) == nil: // an orphan that the owner may still adopt
@@ -264,10 +268,10 @@ func (p *pass[O, C]) claimedLive() {
 	}
 }
 
-// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts
-// unless Spec.NoAdoption is set. For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
-// the child has no UID, as in the response of a fake client, isOurs returns true.
+// isOurs reports whether a new child is the owner's, or is an orphan that the next pass adopts.
 func (p *pass[O, C]) isOurs(c C) bool {
+	// A webhook removes the owner references of each new pod, but not the labels. If such pods were strays, they would be
+	// deleted, and there would be none as long as the webhook lives. The answer of a fake client may have no UID.
 	return c.GetUID() == "" || !p.isAnothers(c) && (p.controls(c) || !p.spec.NoAdoption) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
