@@ -42,14 +42,15 @@ package controller
 //	pass.go     the steps of a pass, and the type Pass, which says what a pass did
 //	owner.go    the owner that the pass uses, and whether the owner on the server makes the same plan
 //	view.go     the children on which a plan is based, from the cache or a live list, and the slots
-//	claim.go    adoptions and releases
+//	claim.go    adoptions and releases, and which new children are the owner's
 //	scale.go    the part of a plan that is carried out: holds, Kind.Prepare, the room, pods that fail
 //	lost.go     calls of earlier passes without an answer, and how the pass finds their results
-//	create.go   creations, holds after their failures, and children that a webhook took from the owner
-//	delete.go   deletions, and what a Conflict means for them
+//	update.go   changes in place, their holds, and children that must be replaced because theirs was refused
+//	create.go   creations, and holds after their failures
+//	delete.go   deletions, what a Conflict means for them, and children that a webhook took from the owner
 //	status.go   the counts of the children, and the status write
 //	gates.go    the table of reasons to hold something back, with their delays
-//	ask.go      all calls to the server, what the ledger learns from each, live lists
+//	ask.go      all calls to the server, in the order of a pass, and what the ledger learns from each
 //	memory.go   the state of an owner that outlives a pass
 //	controller.go, client.go and kind.go contain what users of the package see.
 //
@@ -62,9 +63,10 @@ package controller
 // The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass sends no
 // further deletions, and the next pass plans from a live list (delete.go, holdChanged). If a status write
 // fails with a Conflict, the pass reads the owner from the server and writes the status again (status.go,
-// writeStatus). If a claim fails with a Conflict, a later pass repeats the claim (claim.go,
-// undecidedAdoptions and failedReleases). If the deletion of a stray fails with a Conflict, the pass reads
-// the stray again, and deletes it if it is still a stray (create.go, deletePendingStrays).
+// writeStatus). If a claim fails with a Conflict, a later pass repeats the claim (claim.go, failedAdoptions and
+// holdReleases). If a change fails with a Conflict, the next version of the child brings a pass (update.go,
+// concludeOne). If the deletion of a stray fails with a Conflict, a later pass reads the stray again, and deletes
+// it if it is still a stray (delete.go, deletePendingStrays).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
 // includes the live lists under way, the term, the proofs of a restore and the gates that stand. When the
