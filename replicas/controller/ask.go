@@ -97,8 +97,8 @@ func (c *calls) allow(updates, creations, deletions int) {
 // report it.
 var ErrOverLimit = errors.New("there is no room for this call")
 
-// take must be called before a call is sent, and returns an error if there is no room for it.
-func (c *calls) take(limit *allowance, what, name string) error {
+// reserve must be called before a call is sent, and returns an error if there is no room for it.
+func (c *calls) reserve(limit *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Only a bug in an earlier step brings a call here without room, and then an error is better than a pod too few.
@@ -208,7 +208,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 }
 
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
-	if err := p.calls.take(&p.calls.updateRoom, "change", object.Name(c.Object)); err != nil {
+	if err := p.calls.reserve(&p.calls.updateRoom, "change", object.Name(c.Object)); err != nil { // changed + recalled <= room
 		return patched, p.failure("%w", err)
 	}
 	if c.Recall {
@@ -219,8 +219,8 @@ func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patc
 
 // askMark asks a child to leave, by the mark of Spec.Retire.
 func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
-	if p.isReplica(c.Object) {
-		if err := p.calls.take(&p.calls.deleteRoom, "mark", object.Name(c.Object)); err != nil {
+	if p.isReplica(c.Object) { // a mark is a deletion by another call, so deleted + marked <= room
+		if err := p.calls.reserve(&p.calls.deleteRoom, "mark", object.Name(c.Object)); err != nil {
 			return patched, p.failure("%w", err)
 		}
 	}
@@ -292,7 +292,7 @@ func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patc
 }
 
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
-	if err := p.calls.take(&p.calls.createRoom, "creation", object.Name(child)); err != nil {
+	if err := p.calls.reserve(&p.calls.createRoom, "creation", object.Name(child)); err != nil {
 		return created, p.failure("%w", err)
 	}
 	// Thirty creations run at once, and Spec.New gave all children the map of labels that the owner in the cache has.
@@ -350,7 +350,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 // askDelete deletes a child that the pass has chosen for deletion.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
 	if p.isReplica(child) { // a child that has ended or leaves already has no place in the room
-		if err := p.calls.take(&p.calls.deleteRoom, "deletion", object.Name(child)); err != nil {
+		if err := p.calls.reserve(&p.calls.deleteRoom, "deletion", object.Name(child)); err != nil {
 			return p.failure("%w", err)
 		}
 	}

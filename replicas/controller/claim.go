@@ -222,16 +222,16 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 		if invalid[nameOf(c)] != nil {
 			continue
 		}
-		if h := p.claimHold(ReleaseFailed, c); h != nil && errors.Is(h.why, errUndone) {
-			p.event(corev1.EventTypeWarning, FailedRelease, "Released "+c.GetName()+" again: "+errUndone.Error())
+		if h := p.claimHold(ReleaseFailed, c); h != nil && errors.Is(h.why, errReleaseUndone) {
+			p.event(corev1.EventTypeWarning, FailedRelease, "Released "+c.GetName()+" again: "+errReleaseUndone.Error())
 		}
 		h := p.state.holds.getOrAdd(ReleaseFailed, string(object.ID(c)))
 		ReleaseFailed.grow(&h.Hold, p.opts.Now())
-		*h = hold{Hold: h.Hold, why: errUndone}
+		*h = hold{Hold: h.Hold, why: errReleaseUndone}
 	}
 }
 
-var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
+var errReleaseUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
 
 // scaleClaimed plans once more what to create and delete, with the children as the claims have left them.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {

@@ -94,7 +94,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 			d.concludeGone(v)
 		case errors.Is(v.err, errNotAsShown):
 			d.again(1) // the ledger has the child as it is
-		case errors.Is(v.err, errSameAgain):
+		case errors.Is(v.err, errChangeUndone):
 			d.concludeUndone(v)
 		case apierrors.IsNotFound(v.err) && (v.Mark == nil || isGone(*v.Mark, v.err)):
 			d.concludeGone(v)
@@ -190,7 +190,7 @@ func (d *deletions[O, C]) concludeGone(v *victim[C]) {
 
 func (d *deletions[O, C]) concludeMarked(v *victim[C]) {
 	if !d.leaves(v.patched) { // a webhook took the mark off again
-		v.err = errSameAgain
+		v.err = errChangeUndone
 		d.concludeUndone(v)
 		return
 	}

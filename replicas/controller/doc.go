@@ -44,10 +44,10 @@ package controller
 //	view.go     the children on which a plan is based, from the cache or a live list, and the slots
 //	claim.go    adoptions and releases, and which new children are the owner's
 //	scale.go    the part of a plan that is carried out: holds, Kind.Prepare, the room, pods that fail
-//	lost.go     calls of earlier passes without an answer, and how the pass finds their results
 //	update.go   changes in place, their holds, and children that must be replaced because theirs was refused
 //	create.go   creations, and holds after their failures
 //	delete.go   deletions, what a Conflict means for them, and children that a webhook took from the owner
+//	lost.go     calls without an answer, of this pass and of earlier ones, and how the pass finds their results
 //	status.go   the counts of the children, and the status write
 //	gates.go    the table of reasons to hold something back, with their delays
 //	ask.go      all calls to the server, in the order of a pass, and what the ledger learns from each

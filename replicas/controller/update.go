@@ -108,8 +108,8 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 // errNotAsShown is the error of a change that was not sent, because the child is not as the plan has seen it.
 var errNotAsShown = errors.New("the child has changed")
 
-// errSameAgain is the error of a change that has not stayed.
-var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
+// errChangeUndone is the error of a change that has not stayed.
+var errChangeUndone = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
 // fromLive makes a change again from the child on the server.
 func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C], remake func(live C) replicas.Change[C]) error {
@@ -130,7 +130,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	if change.IsZero() || c.Free && !change.Free {
 		// The cache drops a field that Update compares, so each plan finds a change that the child does not need. Or the
 		// change is not Free once the field is there, and the plan has left no budget for this child.
-		return errSameAgain
+		return errChangeUndone
 	}
 	*c = change
 	return nil
@@ -175,7 +175,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	name := e.Object.GetName()
 	switch {
 	case e.err == nil && !u.isDone(e.Change, e.patched):
-		e.err = errSameAgain
+		e.err = errChangeUndone
 	case e.err == nil:
 		if e.Recall {
 			u.Recalled = append(u.Recalled, e.patched)
@@ -206,7 +206,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	switch {
 	case apierrors.IsInternalError(e.err) || serverDelay([]error{e.err}) > 0: // no other change would fare better
 		u.holdUpdates("", e.err, time.Second, time.Minute)
-	case isRefusal(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errSameAgain):
+	case isRefusal(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errChangeUndone):
 		// A webhook took the annotation off again each time, and each event of the pod brought the next patch. So unlike
 		// after a Conflict, a newer version of the child does not end the hold.
 		u.holdUpdates(name, e.err, time.Minute, 5*time.Minute)
@@ -247,7 +247,7 @@ func (p *pass[O, C]) holdRepeated(name string) {
 		return
 	}
 	h.Double(now, time.Second, 5*time.Minute)
-	h.why, h.version = errSameAgain, ""
+	h.why, h.version = errChangeUndone, ""
 }
 
 // changesApart is how long a child must be left as it is, so that its next change is a new one.
