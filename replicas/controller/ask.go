@@ -260,7 +260,7 @@ func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb 
 		known.CallAnswered(id)
 	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
 		// One of three may be unavailable, and the change of web-a had no answer. It may have landed, so web-a counts as
-		// unavailable, and web-b is not changed beside it. Nobody waits for a Free change, which takes no child away.
+		// unavailable, and web-b must wait. No child waits for a Free change, which makes none unavailable.
 		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
 	}
 }
@@ -301,8 +301,8 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	if err != nil {
 		return created, p.failure("%w", err)
 	}
-	// The note is set up before the request is sent. If the client panics, the child may exist all the same. Then its
-	// name must be in flight, so that the next pass sends this name again, and no other one beside it.
+	// The note is set up before the request is sent. If the client panics, the child may still exist. So its name must be
+	// in flight then, and the next pass sends this name again and not a second one.
 	name := nameOf(child)
 	err = errNoAnswer
 	defer func() { p.noteCreation(start, name, created, err) }()
@@ -385,7 +385,7 @@ func versionOf(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, of which the ledger learns nothing, because it is none of the owner's children.
+// askDeleteStray deletes a stray. The ledger learns nothing of it, because a stray is none of the owner's children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	p.calls.record(newCall("Delete", stray, opts), p.opts.Now(), err)

@@ -130,7 +130,7 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// failedAdoptions holds the adoptions that failed, of which some are undecided and others are refused.
+// failedAdoptions holds the adoptions that failed. Some of them are undecided, and others are refused.
 func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claimer[C], claimed selector.Claimed[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, c := range claimed.Adopted {

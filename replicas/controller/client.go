@@ -61,7 +61,7 @@ type Client[O, C Object] interface {
 	// opts.Preconditions, because a late request could otherwise reach a child that has to stay by then. A second
 	// request for the same child must do no harm. The answers mean what they mean for a deletion, and the
 	// Controller records them in the same way. Nil means that the child will go, NotFound that it is gone, Conflict
-	// that it is not the child of the preconditions any more, and Forbidden, Invalid, BadRequest or
+	// that it is no longer the child of the preconditions, and Forbidden, Invalid, BadRequest or
 	// MethodNotSupported that it stays. After any other error, the request may have taken effect or may still do
 	// so. An error about another object must be none of these.
 	//
@@ -191,9 +191,9 @@ const (
 )
 
 // ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API server was
-// restored from a backup. The caches and the Controller then hold a state that the server no longer has, so the
-// Controller makes no changes any more, and Sync returns this error at once. Do not retry, but restart the process, or
-// make a new Controller with new caches.
+// restored from a backup. The caches and the Controller then hold a state that the server no longer has. So from then on,
+// the Controller makes no changes, and Sync returns this error at once. Do not retry, but restart the process, or make a
+// new Controller with new caches.
 //
 // The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each of the
 // following observations proves a restore:

@@ -242,7 +242,7 @@ func (c *creations[O, C]) taken() (names []types.NamespacedName) {
 		return nil
 	}
 	for _, e := range c.each {
-		// The last request of an earlier process has just made web-0, of which this process does not know. The answer
+		// The last request of an earlier process has just made web-0, and this process does not know it. The answer
 		// AlreadyExists settles the name, but the object is the owner's child, so it must be looked for.
 		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
 			names = append(names, e.name)
@@ -301,8 +301,8 @@ func (p *pass[O, C]) sendCreateEvent(name string) {
 }
 
 func (p *pass[O, C]) sendCreateFailedEvent(err error) {
-	// A refusal by Spec.New has one event of its own. A namespace that is being deleted takes its owners with it, so
-	// nobody needs to read that it accepts no pods.
+	// A refusal by Spec.New has one event of its own. A namespace that is being deleted takes its owners with it, so that
+	// it accepts no pods needs no event.
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
@@ -350,7 +350,7 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 }
 
 // namespaceEnds holds creations if the namespace is being deleted or gone, and reports whether all failures come from
-// that. Then they are no error of the pass, because nobody can do anything about it.
+// that. Then they are no error of the pass, because such a namespace accepts no child again.
 func (p *pass[O, C]) namespaceEnds(key string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -387,7 +387,7 @@ func (c *creations[O, C]) holdNames() {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
 		case e.isSlotTaken():
-			// Another owner's pod has the name web-1, and its end may wake nobody here. Meanwhile other slots are filled.
+			// Another owner's pod has the name web-1, and its end may wake no pass. Meanwhile other slots are filled.
 			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err)
 			taken = append(taken, e.err)
 		case c.isLost(e):

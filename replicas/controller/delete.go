@@ -236,7 +236,7 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 // deletePendingStrays deletes the strays that an earlier pass could not delete.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := slices.Clone(p.state.strays)
-	// Without a selector, which a later step refuses, nobody can say what is a stray.
+	// Without a selector, which a later step refuses, a stray looks like a child.
 	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
 		return
 	}
@@ -247,7 +247,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 		case err == nil && object.IsNil(found):
 			err = errNoObject
 		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
-			p.forgetStray(c) // it is gone, or it is somebody's by now: another owner has adopted it, or the selector matches it
+			p.forgetStray(c) // it is gone, another owner has adopted it, or the selector has changed and matches it
 			continue
 		case err == nil:
 			c = found

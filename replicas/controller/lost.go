@@ -30,8 +30,8 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		// The creation of web-bbbbb had no answer, and now none is wanted. So nobody sends the name again, and if the pod
-		// is there, nobody deletes it before the cache shows it. Names in the plan are sent again by a later pass.
+		// The creation of web-bbbbb had no answer, and then the owner was scaled to none. So no pass sends the name again,
+		// and without a look the pod would live until the cache shows it. A later pass sends the names in the plan again.
 		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now))
 	})
 	for _, name := range taken {
@@ -146,8 +146,8 @@ func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found fi
 	case f.there:
 		p.observeFound(l.start, f.child, n.Holder == ledger.Replica)
 	case l.isList && p.isUnlisted(n.NamespacedName):
-		// Four creations had no answer, and somebody then gave the pods other labels. No list contains them, but they
-		// have their names. If each list freed the names, each pass would cause the next one at once, with its own list.
+		// Four creations had no answer, and a user then gave the pods other labels. No list contains them, but they have
+		// their names. If each list freed the names, each pass would cause the next one at once, with its own list.
 		delete(found, n.NamespacedName)
 	default:
 		known.NameFree(n.NamespacedName)

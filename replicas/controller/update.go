@@ -48,7 +48,7 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 	isListed := func(c C) bool {
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
-	spec.Rules.MustGo = func(c C) bool { // unless it needs no change any more
+	spec.Rules.MustGo = func(c C) bool { // unless it has become what it should be
 		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
@@ -121,7 +121,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		p.state.known.ObserveDeleted(start, object.ID(c.Object), p.opts.Now())
 		return errNotAsShown
 	case live.GetResourceVersion() != c.Object.GetResourceVersion():
-		// The plan judged web-a unready, which costs no budget. By now it may be ready, so the next pass judges it anew.
+		// The plan judged web-a unready, which costs no budget. Meanwhile it may be ready, so the next pass judges it anew.
 		p.believe(start, live)
 		return errNotAsShown
 	}
@@ -189,7 +189,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 		u.again(1) // the ledger has what was found
 		return nil
 	case apierrors.IsConflict(e.err):
-		// Somebody has written to web-a since the cache showed it. A second try would need a read, but the event of that
+		// The kubelet has written to web-a since the cache showed it. A second try would need a read, but the event of that
 		// write brings a pass in which the cache has it.
 		u.holdUpdates(name, e.err, 50*time.Millisecond, time.Minute).version = e.Object.GetResourceVersion()
 		return nil
