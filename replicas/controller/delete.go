@@ -236,7 +236,7 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 // deletePendingStrays deletes the strays that an earlier pass could not delete.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := slices.Clone(p.state.strays)
-	// Without a selector, which a later step refuses, a stray looks like a child.
+	// Without a selector, which a later step refuses, strays cannot be identified.
 	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
 		return
 	}

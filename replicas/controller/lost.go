@@ -38,8 +38,8 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		due = append(due, ledger.Name{NamespacedName: name})
 	}
 	found = p.lookFor(ctx, due, filter(doubted, func(v lostCall[C]) bool {
-		// A deletion of this pass may have taken effect. If the child is still there, the next look is due when it no
-		// longer can.
+		// A call of this pass may have taken effect. If the child is still there, the next look is due when the call can no
+		// longer take effect.
 		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.MaxRequestAge
 	}))
 	now = p.opts.Now() // a list may have hung for half a minute
