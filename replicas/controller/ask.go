@@ -187,7 +187,7 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.L
 	if err != nil {
 		return list, err
 	}
-	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil {
+	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil { // older than the view: a restore
 		return list, err
 	}
 	return list, p.state.known.Listed(start, list, p.snapshot, p.opts.Now())

@@ -368,7 +368,7 @@ func (p *pass[O, C]) holdAfter(at place, errs []error) {
 		// before the quota was full are not in the view yet, but the end of one of them must end the hold.
 		p.holdCalls(QuotaFull, key, key, errs[i]).version = p.roomInQuota(at.namespace, p.Created)
 	}
-	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 { // or each pass would create a child and delete it
 		p.holdCalls(ChangedByWebhook, key, key, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {

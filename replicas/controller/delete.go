@@ -226,7 +226,7 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	if d.heldFor > 0 {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, fmt.Sprintf("Holding deletions for %v: %v", d.heldFor.Round(time.Millisecond), err))
 	}
-	if i := slices.IndexFunc(d.answers, apierrors.IsInternalError); i >= 0 {
+	if i := slices.IndexFunc(d.answers, apierrors.IsInternalError); i >= 0 { // the next deletions would probably fail, too
 		d.holdCalls(DeletionFailed, "", "", d.answers[i])
 	} else if slices.ContainsFunc(d.answers, func(err error) bool { return err == nil || apierrors.IsNotFound(err) }) {
 		d.state.holds.end("", DeletionFailed)
