@@ -43,13 +43,13 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 	if len(refused) == 0 || spec.Update == nil {
 		return
 	}
-	groups, groupOf := groupsIn(*spec), spec.GroupOf
+	groups, groupOf, update := groupsIn(*spec), spec.GroupOf, spec.Update
 	// A group has left the spec, and its template is gone with it. Update cannot be asked about its children.
 	isListed := func(c C) bool {
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
 	spec.Rules.MustGo = func(c C) bool { // unless it has become what it should be
-		return refused.Has(object.ID(c)) && isListed(c) && !needed(spec.Update, c).IsZero() || mustGo != nil && mustGo(c)
+		return refused.Has(object.ID(c)) && isListed(c) && !needed(update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
 
