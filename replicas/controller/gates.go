@@ -107,19 +107,25 @@ func (s Stops) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// A GateReason says why a pass held something back. The zero Reason means no reason.
+// A GateReason says why a pass held something back. The zero GateReason means no reason.
 type GateReason uint8
 
-// These are the reasons, in the order in which a pass meets them.
+// These are the reasons. The gates of a pass are in this order: first what an author or a user has decided, then waits
+// for what is not known and holds after failures, and last the limits of the Spec. So the first gate is the cause to
+// look at. While Kind.Prepare drains a node, for example, the rest of the plan may also exceed BurstReplicas, but a
+// larger BurstReplicas would delete nothing.
 const (
 	PassPanicked GateReason = 1 + iota
+	SpecRefused
+	Paused
+	OwnerDeleted
+	HeldByPrepare
+	MustStay
+
 	OwnWriteNotSeen
 	OwnerStale
 	OwnerGone
-	SpecRefused
 	StrayLeft
-	Paused
-	OwnerDeleted
 	CacheFailed
 	CallsNotSeen
 	CacheBehind
@@ -132,10 +138,6 @@ const (
 	AdoptionRefused
 	ReleaseFailed
 	DeletionInFlight
-	MustStay
-	MissingFirst
-	MaxDeletions
-	BurstLimit
 	Conflict
 	DeletionRetryAfter
 	DeletionFailed
@@ -144,7 +146,6 @@ const (
 	UpdateFailed
 	LookFailed
 	CreationInFlight
-	HeldByPrepare
 	LastRoundEnded
 	NamespaceGoing
 	QuotaFull
@@ -154,7 +155,12 @@ const (
 	NameTaken
 	StatusForbidden
 	StatusUndone
-	reasons // the number of reasons, including the zero Reason
+
+	MissingFirst
+	MaxDeletions
+	BurstLimit
+
+	reasons // the number of reasons, including the zero GateReason
 )
 
 // A step is a part of a pass. If a pass ends before a step, the gates of that step remain unchanged.
@@ -191,6 +197,31 @@ var rows = [reasons]row{
 		ends: "a pass does not panic", event: Panicked,
 		sentence: "a function of the Kind or the client panicked",
 	},
+	SpecRefused: {
+		name: "SpecRefused", step: looks, stops: stopsAll, atOnce: true, ofSpec: true,
+		ends: "the owner changes", event: "its own",
+		sentence: "the owner's spec cannot be acted on",
+	},
+	Paused: {
+		name: "Paused", step: plans, stops: stopsScale, waits: true, atOnce: true, ofSpec: true,
+		ends:     "the owner changes",
+		sentence: "Spec.Paused is set",
+	},
+	OwnerDeleted: {
+		name: "OwnerDeleted", step: plans, stops: stopsAll, waits: true, atOnce: true,
+		ends:     "never",
+		sentence: "the owner is being deleted",
+	},
+	HeldByPrepare: {
+		name: "HeldByPrepare", step: scales, stops: stopsScale, isError: true, atOnce: true,
+		ends:     "Kind.Prepare allows the calls",
+		sentence: "Kind.Prepare removed calls from the plan, or failed",
+	},
+	MustStay: {
+		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
+		ends:     "a child no longer has to stay",
+		sentence: "Rules.MustStay keeps surplus children",
+	},
 	OwnWriteNotSeen: {
 		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,
 		ends:     "the cache shows it",
@@ -206,25 +237,10 @@ var rows = [reasons]row{
 		ends:     "the cache shows that the owner is gone, or a read finds it",
 		sentence: "the server does not have the owner that the cache has",
 	},
-	SpecRefused: {
-		name: "SpecRefused", step: looks, stops: stopsAll, atOnce: true, ofSpec: true,
-		ends: "the owner changes", event: "its own",
-		sentence: "the owner's spec cannot be acted on",
-	},
 	StrayLeft: {
 		name: "StrayLeft", step: looks, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "it is deleted",
 		sentence: "a new child that a webhook took from the owner could not be deleted",
-	},
-	Paused: {
-		name: "Paused", step: plans, stops: stopsScale, waits: true, atOnce: true, ofSpec: true,
-		ends:     "the owner changes",
-		sentence: "Spec.Paused is set",
-	},
-	OwnerDeleted: {
-		name: "OwnerDeleted", step: plans, stops: stopsAll, waits: true, atOnce: true,
-		ends:     "never",
-		sentence: "the owner is being deleted",
 	},
 	CacheFailed: {
 		name: "CacheFailed", step: plans, stops: stopsAll, waits: true, isError: true,
@@ -286,26 +302,6 @@ var rows = [reasons]row{
 		ends:     "a read shows whether the call took effect",
 		sentence: "deletions without an answer count as done, so no other children are deleted in their place",
 	},
-	MustStay: {
-		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
-		ends:     "a child no longer has to stay",
-		sentence: "Rules.MustStay keeps surplus children",
-	},
-	MissingFirst: {
-		name: "MissingFirst", step: scales, stops: stopsTaking, atOnce: true,
-		ends:     "the missing children exist",
-		sentence: "children that must go or be changed, or are in no wanted slot, stay as they are until the missing children are created and enough children are available",
-	},
-	MaxDeletions: {
-		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
-		ends:     "the owner or a child changes",
-		sentence: "Spec.MaxDeletions allows no more deletions now",
-	},
-	BurstLimit: {
-		name: "BurstLimit", step: scales, stops: stopsScale,
-		ends:     "the cache shows what this pass did",
-		sentence: "Spec.BurstReplicas allows no more calls in one pass",
-	},
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child changes or is gone", event: DeletionsHeld,
@@ -345,11 +341,6 @@ var rows = [reasons]row{
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "it is known whether the call took effect",
 		sentence: "a creation without an answer counts as done, and is sent again or looked for only after a delay",
-	},
-	HeldByPrepare: {
-		name: "HeldByPrepare", step: scales, stops: stopsScale, isError: true, atOnce: true,
-		ends:     "Kind.Prepare allows the calls",
-		sentence: "Kind.Prepare removed calls from the plan, or failed",
 	},
 	LastRoundEnded: {
 		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, shortest: 10 * time.Second, longest: 5 * time.Minute,
@@ -395,6 +386,21 @@ var rows = [reasons]row{
 		name: "StatusUndone", step: scales, shortest: time.Second, longest: time.Hour,
 		ends:     "the status changes",
 		sentence: "the server or another client does not keep the status that was written",
+	},
+	MissingFirst: {
+		name: "MissingFirst", step: scales, stops: stopsTaking, atOnce: true,
+		ends:     "the missing children exist",
+		sentence: "children that must go or be changed, or are in no wanted slot, stay as they are until the missing children are created and enough children are available",
+	},
+	MaxDeletions: {
+		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
+		ends:     "the owner or a child changes",
+		sentence: "Spec.MaxDeletions allows no more deletions now",
+	},
+	BurstLimit: {
+		name: "BurstLimit", step: scales, stops: stopsScale,
+		ends:     "the cache shows what this pass did",
+		sentence: "Spec.BurstReplicas allows no more calls in one pass",
 	},
 }
 

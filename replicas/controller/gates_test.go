@@ -580,6 +580,21 @@ func TestGatesAreInOrder(t *testing.T) {
 	}
 }
 
+// Prepare drained a node for an hour, and the first gate of the pass said that BurstReplicas was too small.
+func TestTheFirstGateIsTheCause(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	withSpec(r, func(s *replicas.PodSpec) { s.BurstReplicas = 1 })
+	r.kind.Prepare = nothing
+	pass, err := r.pass(t, 0, podsOf(r.owner, 4)...)
+	require.NoError(t, err)
+	var seen []controller.GateReason
+	for _, g := range pass.Gates {
+		seen = append(seen, g.Reason)
+	}
+	assert.Equal(t, []controller.GateReason{controller.HeldByPrepare, controller.BurstLimit}, seen)
+}
+
 // If the server delays deletions with Retry-After, the full delay applies, even if no child has to be deleted for
 // a while.
 func TestADelayOfTheServerLastsThoughNothingIsLeftToDelete(t *testing.T) {

@@ -53,8 +53,8 @@ type Outcome[C Object] struct {
 	// generation when the pass began.
 	Desired    int32
 	Generation int64
-	// Gates lists what has held the pass back so far, sorted by Reason. If Gates is empty, nothing has held
-	// the pass back.
+	// Gates lists what has held the pass back so far, in the order of the reasons, which puts the cause first; see
+	// GateReason. If Gates is empty, nothing has held the pass back.
 	Gates []Gate
 	// ScaleErr is the error of all failed creations and deletions, or nil if none failed.
 	ScaleErr error
