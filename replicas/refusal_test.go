@@ -116,11 +116,11 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"TypeMeta of another kind, without an apiVersion", ownerOfType("", "ReplicationController"),
-			"", `replicas: owner "default/web": kind "apps/v1, Kind=ReplicaSet" is not the owner's own, which is ReplicationController.apps`,
+			"", `replicas: owner "default/web": its apiVersion and kind say ReplicationController.apps, but Spec.Kind, which a Controller takes from Kind.Owner, is "apps/v1, Kind=ReplicaSet"`,
 		},
 		{
 			"TypeMeta of the core group", ownerOfType("v1", "ReplicaSet"),
-			"", `replicas: owner "default/web": kind "apps/v1, Kind=ReplicaSet" is not the owner's own, which is ReplicaSet`,
+			"", `replicas: owner "default/web": its apiVersion and kind say ReplicaSet, but Spec.Kind, which a Controller takes from Kind.Owner, is "apps/v1, Kind=ReplicaSet"`,
 		},
 	}
 	for _, tt := range tests {

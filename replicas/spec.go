@@ -402,7 +402,7 @@ func (s *Spec[T]) checkOwner() error {
 	case s.Kind.Kind == "" || s.Kind.Version == "":
 		return fmt.Errorf("replicas: owner %q: kind %q is incomplete", object.Name(s.Owner), s.Kind)
 	case s.otherKind() != "":
-		return fmt.Errorf("replicas: owner %q: kind %q is not the owner's own, which is %s", object.Name(s.Owner), s.Kind, s.otherKind())
+		return fmt.Errorf("replicas: owner %q: its apiVersion and kind say %s, but Spec.Kind, which a Controller takes from Kind.Owner, is %q", object.Name(s.Owner), s.otherKind(), s.Kind)
 	case s.Owner.GetUID() == "" && s.Owner.GetName() == "":
 		return s.failure("metadata.uid and metadata.name are empty")
 	}

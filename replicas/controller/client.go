@@ -183,7 +183,7 @@ const (
 	FailedList       = "FailedList"        // Error listing: <error>. The view is old, and a live list failed. Sent once.
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer. Sent once.
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
-	FailedStatus     = "FailedStatus"      // Error writing the status: <error>. The error names the missing permission. Sent once.
+	FailedStatus     = "FailedStatus"      // Error writing the status: <error>. The error names the missing permission, or what is wrong with Kind.Status. Sent once.
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>, or <why its result cannot be used>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,11 +34,14 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	type kind = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
 	for want, change := range map[string]func(k *kind, o *controller.Options){
-		`controller: kind: Owner "/, Kind=" is incomplete`:                                                                   func(k *kind, _ *controller.Options) { k.Owner = schema.GroupVersionKind{} },
-		`controller: kind: Owner "apps/, Kind=ReplicaSet" is incomplete`:                                                     func(k *kind, _ *controller.Options) { k.Owner.Version = "" },
-		`controller: kind ReplicaSet: Child "/v1, Kind=" is incomplete`:                                                      func(k *kind, _ *controller.Options) { k.Child.Kind = "" },
-		`controller: kind ReplicaSet has no Spec`:                                                                            func(k *kind, _ *controller.Options) { k.Spec = nil },
-		`controller: kind ReplicaSet: PatchType "application/json-patch+json" is neither a strategic nor a JSON merge patch`: func(k *kind, _ *controller.Options) { k.PatchType = types.JSONPatchType },
+		`controller: kind: Owner "/, Kind=" is incomplete`:                                                                       func(k *kind, _ *controller.Options) { k.Owner = schema.GroupVersionKind{} },
+		`controller: kind: Owner "apps/, Kind=ReplicaSet" is incomplete`:                                                         func(k *kind, _ *controller.Options) { k.Owner.Version = "" },
+		`controller: kind ReplicaSet: Child "/v1, Kind=" is incomplete`:                                                          func(k *kind, _ *controller.Options) { k.Child.Kind = "" },
+		`controller: kind RepilcaSet: Owner is "apps/v1, Kind=RepilcaSet", but the owners have the Go type *v1.ReplicaSet`:       func(k *kind, _ *controller.Options) { k.Owner.Kind = "RepilcaSet" },
+		`controller: kind ReplicaSet: Owner is "extensions/v1, Kind=ReplicaSet", but the owners have the Go type *v1.ReplicaSet`: func(k *kind, _ *controller.Options) { k.Owner.Group = "extensions" },
+		`controller: kind ReplicaSet: Child is "/v2, Kind=Pod", but the children have the Go type *v1.Pod`:                       func(k *kind, _ *controller.Options) { k.Child.Version = "v2" },
+		`controller: kind ReplicaSet has no Spec`:                                                                                func(k *kind, _ *controller.Options) { k.Spec = nil },
+		`controller: kind ReplicaSet: PatchType "application/json-patch+json" is neither a strategic nor a JSON merge patch`:     func(k *kind, _ *controller.Options) { k.PatchType = types.JSONPatchType },
 		`controller: kind ReplicaSet: Client returned nil`: func(k *kind, _ *controller.Options) {
 			k.Client = func(podClient) podClient { return nil }
 		},
@@ -398,4 +403,150 @@ func TestACallBeyondTheRoomIsNotSent(t *testing.T) {
 	require.EqualError(t, errs[1], `controller: ReplicaSet "default/web": creation of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
 	require.EqualError(t, errs[3], `controller: ReplicaSet "default/web": deletion of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
 	assert.Equal(t, []string{"create default/web-a", "delete web-a"}, r.calls)
+}
+
+// What the author of a Kind forgot or confused is said where a person looks: in an event, an error or a gate.
+func TestMistakesOfAKind(t *testing.T) {
+	t.Parallel()
+	poolsWith := func(change func(*replicas.Spec[*worker])) *rig[*pool, *worker] {
+		r := rigOf(pools(), &pool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: 1})
+		spec := r.kind.Spec
+		r.kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
+			s, err := spec(p)
+			change(&s)
+			return s, err
+		}
+		return r
+	}
+	for name, slots := range map[string]func(int) string{"": nil, " for slots": replicas.Ordinals("blue")} {
+		t.Run("New is forgotten"+name, func(t *testing.T) {
+			t.Parallel()
+			r := poolsWith(func(s *replicas.Spec[*worker]) { s.New, s.Slots = nil, slots })
+			for i := range 3 {
+				_, err := r.pass(t, i)
+				const want = `replicas: Pool "default/blue": New is nil, and *controller_test.worker is not a pod`
+				require.EqualError(t, err, want)
+				if i == 0 {
+					assert.Equal(t, []string{"Warning FailedSpec " + want}, r.events)
+				} else {
+					assert.Empty(t, r.events, "it is sent once")
+				}
+			}
+		})
+	}
+	t.Run("Ready is forgotten", func(t *testing.T) {
+		t.Parallel()
+		forget := func(s *replicas.Spec[*worker]) { s.Rules.Ready = nil }
+		r := poolsWith(forget)
+		w := &worker{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a", Labels: map[string]string{"pool": "blue"}, CreationTimestamp: metav1.Time{Time: podtest.Now}}}
+		w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(r.owner, r.kind.Owner)}
+		pass, err := r.pass(t, 20, w)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Gates)
+		assert.Equal(t, 40*time.Second, pass.RequeueAfter)
+		pass, err = r.pass(t, 60, w)
+		require.NoError(t, err)
+		assert.Contains(t, requireGate(t, pass.Gates, controller.ReadyUnset).String(), "neither Rules.Ready nor Rules.Available is set")
+		assert.False(t, pass.Waiting())
+
+		for what, r := range map[string]*rig[*pool, *worker]{
+			"Ready is set":     poolsWith(func(*replicas.Spec[*worker]) {}),
+			"Available is set": poolsWith(func(s *replicas.Spec[*worker]) { s.Rules.Ready, s.Rules.Available = nil, s.Rules.Ready }),
+			"no status":        poolsWith(forget),
+			"of unknown age":   poolsWith(forget),
+		} {
+			of := clone(w)
+			switch what {
+			case "no status":
+				r.kind.Status = nil
+			case "of unknown age":
+				of.CreationTimestamp = metav1.Time{}
+			}
+			pass, err := r.pass(t, 60, of)
+			require.NoError(t, err)
+			assert.Empty(t, pass.Gates, what)
+			assert.Zero(t, pass.RequeueAfter, what)
+		}
+	})
+	t.Run("Status changes the spec", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		status, n := r.kind.Status, int32(5)
+		r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+			rs.Spec.Replicas, rs.Spec.Template.Labels["app"] = &n, "other"
+			return status(rs, o)
+		}
+		for i := range 3 {
+			pass, err := r.pass(t, i, podsOf(r.owner, 2)...)
+			require.EqualError(t, err, `controller: writing status of ReplicaSet "default/web": Kind.Status may change the status alone, and has changed map[spec:map[replicas:5 template:map[metadata:map[labels:map[app:other]]]]]`)
+			assert.ErrorContains(t, requireGate(t, pass.Gates, controller.StatusFaulty).Err, "replicas:5")
+			assert.Len(t, r.eventsOf("Warning FailedStatus"), max(1-i, 0), "it is sent once")
+			assert.Empty(t, r.statuses)
+		}
+		r.once, r.kind.Status = sync.Once{}, func(rs *appsv1.ReplicaSet, _ controller.Outcome[*corev1.Pod]) error {
+			rs.Finalizers, rs.Status.Replicas = []string{"example.com/x"}, 2
+			return nil
+		}
+		_, err := r.pass(t, 4, podsOf(r.owner, 2)...)
+		require.ErrorContains(t, err, "has changed map[metadata:map[finalizers:[example.com/x]]]")
+		assert.Empty(t, r.statuses)
+	})
+	t.Run("Status sets another status in each pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		of, faulty := podsOf(r.owner, 3), true
+		r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+			rs.Status.Replicas, rs.Status.ReadyReplicas = o.Counts.Replicas, o.Counts.Ready
+			if faulty {
+				rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Checked", LastTransitionTime: metav1.Time{Time: o.Now}}}
+			}
+			return nil
+		}
+		write := func(seconds int, pods ...*corev1.Pod) (gates []controller.Gate) {
+			pass, err := r.pass(t, seconds, pods...)
+			require.NoError(t, err)
+			if pass.Status != nil {
+				r.owner = pass.Status
+			}
+			return pass.Gates
+		}
+		for i := range 6 {
+			gates := write(i, of[:2]...)
+			if i < 3 {
+				assert.Empty(t, gates, "%d", i)
+				continue
+			}
+			assert.ErrorContains(t, requireGate(t, gates, controller.StatusFaulty).Err, "the same outcome")
+			assert.Len(t, r.eventsOf("Warning FailedStatus"), max(4-i, 0), "it is sent once")
+		}
+		podtest.NotReady(of[1])
+		of[1].ResourceVersion = "8"
+		assert.Empty(t, write(6, of[:2]...), "another outcome is a reason to write")
+		for i := 7; i < 10; i++ {
+			write(i, of[:2]...)
+		}
+		requireGate(t, r.last.Gates, controller.StatusFaulty)
+		r.owner = clone(r.owner)
+		r.owner.Status.Replicas = 7
+		assert.Empty(t, write(10, of[:2]...), "so is another client, which has written the status")
+		faulty = false
+		assert.Empty(t, write(11, of[:2]...))
+	})
+	t.Run("Status counts what the children do", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := podsOf(r.owner, 2)
+		r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+			rs.Status.Replicas++
+			return nil
+		}
+		for i := range 8 {
+			pods[0].ResourceVersion = strconv.Itoa(10 + i)
+			pass, err := r.pass(t, i, pods...)
+			require.NoError(t, err)
+			require.NotNil(t, pass.Status)
+			assert.Empty(t, pass.Gates)
+			r.owner = pass.Status
+		}
+	})
 }

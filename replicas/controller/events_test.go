@@ -362,9 +362,10 @@ func TestEventsKind(t *testing.T) {
 		t.Run("V3 "+name+" a pod whose owner is known by its UID, but is of another kind, is an error that names it", func(t *testing.T) {
 			t.Parallel()
 			r := newEventRig()
-			r.kind.Owner.Kind = "RepilcaSet"
-			err := event(r, podtest.Pod("web-0", ownedBy("web"), version("1")))
-			require.EqualError(t, err, `handlers: "default/web-0" is controlled by ReplicaSet "web", which has the UID of an owner, but the owners' kind is RepilcaSet`)
+			pod := podtest.Pod("web-0", ownedBy("web"), version("1"))
+			pod.OwnerReferences[0].Kind = "RepilcaSet"
+			err := event(r, pod)
+			require.EqualError(t, err, `handlers: "default/web-0" is controlled by RepilcaSet "web", which has the UID of an owner, but the owners' kind is ReplicaSet`)
 			assert.Empty(t, r.wakes())
 		})
 	}

@@ -121,6 +121,8 @@ const (
 	OwnerDeleted
 	HeldByPrepare
 	MustStay
+	ReadyUnset
+	StatusFaulty
 
 	OwnWriteNotSeen
 	OwnerStale
@@ -221,6 +223,16 @@ var rows = [reasons]row{
 		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
 		ends:     "a child no longer has to stay",
 		sentence: "Rules.MustStay keeps surplus children",
+	},
+	ReadyUnset: {
+		name: "ReadyUnset", step: scales, atOnce: true,
+		ends:     "a rule is set, or no child is older than a minute",
+		sentence: "neither Rules.Ready nor Rules.Available is set, so none of these children, which are not pods, is ever ready",
+	},
+	StatusFaulty: {
+		name: "StatusFaulty", step: scales, atOnce: true,
+		ends: "Kind.Status sets the status alone, and the same one for the same outcome", event: FailedStatus,
+		sentence: "Kind.Status changes more than the status, or sets another one each time",
 	},
 	OwnWriteNotSeen: {
 		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,

@@ -116,6 +116,7 @@ func TestEachGateAlone(t *testing.T) {
 		g.reason, g.stops, g.event = reason, stops, event
 		return g
 	}
+	mended := false   // whether Kind.Status is mended, which the gate StatusFaulty waits for
 	template := false // whether another object exists that the gate InputsStale waits for
 	gates := []gate{
 		row(controller.OwnWriteNotSeen, all, "", gate{
@@ -453,6 +454,16 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 60)
 			},
 		}),
+		row(controller.StatusFaulty, 0, controller.FailedStatus, one(func(r *podRig) {
+			status := r.kind.Status
+			*r.owner.Spec.Replicas = 4
+			r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+				if !mended {
+					rs.Labels = web
+				}
+				return status(rs, o)
+			}
+		}, func(*podRig) { mended = true })),
 		row(controller.StatusForbidden, 0, controller.FailedStatus, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
@@ -506,6 +517,7 @@ func TestEachGateAlone(t *testing.T) {
 		})
 	}
 	seen["ListsBusy"] = true    // TestListsThatHang tests this reason
+	seen["ReadyUnset"] = true   // TestMistakesOfAKind tests this reason, because the rig's children are pods
 	seen["PassPanicked"] = true // a test of TestRefusals tests this reason
 	for _, row := range controller.GateTable() {
 		assert.True(t, seen[strings.Trim(row[0], "`")], "%s has no test", row[0])

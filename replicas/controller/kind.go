@@ -4,8 +4,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -24,7 +26,9 @@ import (
 // ReplicationControllers return ready-made Kinds. The functions of a Kind must be safe for concurrent use.
 // A function may block or modify its arguments only if its comment says so.
 type Kind[O, C Object] struct {
-	// Owner and Child are the GroupVersionKinds of the owners and of their children. Required.
+	// Owner and Child are the GroupVersionKinds of the owners and of their children. Required. New returns an error
+	// if the Go type is one of k8s.io/api and has another kind. A pass fails if the apiVersion and kind of an owner
+	// name another group or kind; the objects of typed caches usually lack them.
 	Owner, Child schema.GroupVersionKind
 	// ClusterScoped is true if the owners have no namespace. In this case, the New function of the Spec
 	// chooses the namespace of each child. The children of one owner may be in one namespace, in several
@@ -86,8 +90,11 @@ type Kind[O, C Object] struct {
 	SpecLive func(ctx context.Context, owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and
-	// Status must modify only the status of this copy. The Controller calls Status at the end of each pass
-	// that has counted the children. If the status write fails with a Conflict, Status is called again with a
+	// Status must modify only the status of this copy. If it modifies the metadata or the spec as well, no status is
+	// written, and an error and an event say what was modified. The Controller calls Status at the end of each pass
+	// that has counted the children. For equal outcomes, apart from Now, Status should set the same status, because
+	// each write costs a call. If four writes in a row follow from nothing but Status itself, the gate StatusFaulty
+	// reports that. If the status write fails with a Conflict, Status is called again with a
 	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
 	// Refused updates the status of an owner whose spec is refused, usually with a condition. The argument err is
@@ -160,6 +167,10 @@ func (k Kind[O, C]) check() error {
 		return fmt.Errorf("controller: kind: Owner %q is incomplete", k.Owner)
 	case k.Child.Kind == "" || k.Child.Version == "":
 		return fmt.Errorf("controller: kind %s: Child %q is incomplete", k.Owner.Kind, k.Child)
+	case isOther[O](k.Owner):
+		return fmt.Errorf("controller: kind %s: Owner is %q, but the owners have the Go type %v", k.Owner.Kind, k.Owner, reflect.TypeFor[O]())
+	case isOther[C](k.Child):
+		return fmt.Errorf("controller: kind %s: Child is %q, but the children have the Go type %v", k.Owner.Kind, k.Child, reflect.TypeFor[C]())
 	case k.Spec == nil:
 		return fmt.Errorf("controller: kind %s has no Spec", k.Owner.Kind)
 	}
@@ -168,6 +179,19 @@ func (k Kind[O, C]) check() error {
 		return nil
 	}
 	return fmt.Errorf("controller: kind %s: PatchType %q is neither a strategic nor a JSON merge patch", k.Owner.Kind, k.PatchType)
+}
+
+// isOther reports whether T is a type of k8s.io/api for another kind. Such objects usually come without an apiVersion and
+// kind, so nothing else would say that each child gets a reference to an owner that does not exist, and the garbage
+// collector would delete them all.
+func isOther[T Object](kind schema.GroupVersionKind) bool {
+	t := reflect.TypeFor[T]()
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	group, _, _ := strings.Cut(cmp.Or(kind.Group, "core"), ".")
+	path, is := strings.CutPrefix(t.PkgPath(), "k8s.io/api/")
+	return is && (t.Name() != kind.Kind || path != group+"/"+kind.Version)
 }
 
 // A Step is the argument of Kind.Prepare. It lists the children that a pass is about to create and delete.

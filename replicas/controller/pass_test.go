@@ -394,10 +394,10 @@ func TestSyncRefuses(t *testing.T) {
 		_, err := r.pass(t, 0)
 		require.NoError(t, err)
 		r = newRig(1)
-		r.owner.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
-		r.kind.Owner.Kind = "RepilcaSet"
+		r.owner.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "RepilcaSet"}
 		_, err = r.pass(t, 0)
-		require.EqualError(t, err, `replicas: owner "default/web": kind "apps/v1, Kind=RepilcaSet" is not the owner's own, which is ReplicaSet.apps`)
+		require.EqualError(t, err, `replicas: owner "default/web": its apiVersion and kind say RepilcaSet.apps, but Spec.Kind, which a Controller takes from Kind.Owner, is "apps/v1, Kind=ReplicaSet"`)
+		assert.Len(t, r.eventsOf("Warning FailedSpec"), 1)
 		assert.Empty(t, r.calls)
 	})
 }

@@ -6,11 +6,15 @@ package controller
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +119,7 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	}
 	p.countGroups(all)
 	if p.kind.Status != nil {
+		p.missReady()
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
 	if after := p.nextAvailable(all.counted); after > 0 { // (M1, M2)
@@ -163,13 +168,19 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	if p.sameStatus(owner, updated) {
 		return nil
 	}
+	if err := onlyStatus(owner, updated); err != nil { // the patch has the status alone, so the rest would be lost in silence
+		p.tellFaulty(err)
+		return err
+	}
 	patch, is, err := p.statusPatch(owner, updated)
 	if err != nil || len(patch.Data) == 0 {
 		return err
 	}
 	last := &p.state.sentStatus
 	again, delay := reflect.DeepEqual(last.is, is), last.Hold
-	if was, _ := p.statusJSON(owner); !reflect.DeepEqual(was, last.kept) { // somebody has changed what the server had stored
+	was, _ := p.statusJSON(owner)
+	isKept := reflect.DeepEqual(was, last.kept)
+	if !isKept { // somebody has changed what the server had stored
 		delay.Wait = min(delay.Wait, statusHoldLast)
 	}
 	if wait := delay.Remaining(p.Now); again && wait > 0 {
@@ -181,6 +192,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 		return err
 	}
 	p.Status = stored
+	p.repeats(isKept && !again)
 	now := p.opts.Now()
 	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
 	if last.is = is; !again {
@@ -193,6 +205,82 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 		last.Double(now, time.Second, statusHoldLast)
 	}
 	return nil
+}
+
+// onlyStatus returns an error that says what Kind.Status has changed beside the status.
+func onlyStatus(owner, updated any) error {
+	if sameBesideStatus(owner, updated) {
+		return nil
+	}
+	var was, is map[string]json.RawMessage
+	err := joinErrors(recode(owner, &was), recode(updated, &is))
+	for _, fields := range []map[string]json.RawMessage{was, is} {
+		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "status") })
+	}
+	if err != nil || reflect.DeepEqual(was, is) {
+		return err
+	}
+	var before, after map[string]any
+	err = joinErrors(recode(was, &before), recode(is, &after))
+	return joinErrors(err, fmt.Errorf("Kind.Status may change the status alone, and has changed %v", mergepatch.Difference(before, after)))
+}
+
+// sameBesideStatus reports whether all fields of two structs but Status are equal. It needs no JSON, which the status
+// writes of an owner with a large template would pay for. If the result is false, the JSON may still be equal.
+func sameBesideStatus(owner, updated any) bool {
+	was, is := reflect.Indirect(reflect.ValueOf(owner)), reflect.Indirect(reflect.ValueOf(updated))
+	if was.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range was.NumField() {
+		field := was.Type().Field(i)
+		if field.Name != "Status" && field.IsExported() && !reflect.DeepEqual(was.Field(i).Addr().Interface(), is.Field(i).Addr().Interface()) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pass[O, C]) tellFaulty(err error) {
+	p.sendEventOnce(StatusFaulty, "Error writing the status: "+err.Error())
+	p.gate(StatusFaulty, "", 0, err)
+}
+
+// repeats counts the status writes in a row that nobody else and no other outcome has caused.
+func (p *pass[O, C]) repeats(isOwn bool) {
+	text := fmt.Append(nil, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
+	for _, c := range slices.Concat(p.Active, p.Terminating, p.Ended) {
+		text = append(append(text, object.ID(c)...), c.GetResourceVersion()...)
+	}
+	last, outcome := &p.state.sentStatus, sha256.Sum256(text)
+	if last.again++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
+		last.again = 0
+	}
+	// A condition had the time of the pass, so each pass of 2,000 owners wrote a status that said nothing new.
+	if last.outcome = outcome; last.again >= 3 {
+		p.tellFaulty(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
+	}
+}
+
+// readyPatience is how old a child gets before a missing rule for ready children is reported.
+const readyPatience = time.Minute
+
+// missReady reports that the Kind has no rule for ready children, though its status counts them.
+func (p *pass[O, C]) missReady() {
+	if p.rules.Ready != nil || p.rules.Available != nil {
+		return
+	}
+	for _, c := range p.Active {
+		created := c.GetCreationTimestamp()
+		switch wait := created.Add(readyPatience).Sub(p.Now); {
+		case created.IsZero():
+		case wait > 0:
+			p.again(wait)
+		default:
+			p.gate(ReadyUnset, "", 0, nil)
+			return
+		}
+	}
 }
 
 // The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
@@ -228,17 +316,22 @@ func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
 	if p.kind.StatusOf != nil {
 		of = map[string]any{"status": p.kind.StatusOf(owner)}
 	}
-	text, err := json.Marshal(of)
-	if err != nil {
-		return nil, err
-	}
 	var is struct {
 		Status map[string]any `json:"status"`
 	}
+	err := recode(of, &is)
+	return is.Status, err
+}
+
+// recode decodes the JSON of one value into another one.
+func recode(from, to any) error {
+	text, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // numbers keep their exact text
-	err = decoder.Decode(&is)
-	return is.Status, err
+	return decoder.Decode(to)
 }
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
