@@ -34,13 +34,15 @@ import (
 
 // An Outcome contains the results of a pass. Kind.Status computes an owner's status from these results.
 type Outcome[C Object] struct {
-	// Counts holds the numbers of children, as counted by the Rules of the Spec. If Cache.ChildrenVersion
-	// returns a version, Counts includes the effects of the pass, even if the cache does not show them yet.
-	// Children that the pass created are included. Children that the pass deleted are counted as terminating
-	// or not at all. If ChildrenVersion returns "", only the children in Active and Terminating are counted.
+	// Counts holds the numbers of children after the pass, as counted by the Rules of the Spec. If
+	// Cache.ChildrenVersion returns a version, Counts includes the effects of the pass, even if the cache does not
+	// show them yet. Children that the pass created are included. Children that the pass deleted are counted as
+	// terminating or not at all. If ChildrenVersion returns "", only the children in Active and Terminating are
+	// counted, so Counts too is from before the pass.
 	Counts status.Counts
-	// Active lists the children that were active before the pass created or deleted children. Terminating
-	// lists the children that are being deleted and are not active.
+	// Active and Terminating are from before the pass created or deleted children, while Counts is from after it. So
+	// after a pass that created two children, Counts.Replicas is usually len(Active)+2. Active lists the active
+	// children, and Terminating those that are being deleted and are not active.
 	Active, Terminating []C
 	// Updated is the number of children in Active that need not go, and need no change after this pass. If
 	// Spec.Update, Rules.MustGo and Rules.ReadyWithin are not set, these are all of them.
