@@ -236,7 +236,7 @@ var kinds = map[string][]any{
 	"replicas.PodScale":                              {replicas.PodScale{}},
 	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
 	"replicas.Facts":                                 {replicas.Facts[pod]{}},
-	"replicas.PodSpec":                               {replicas.PodSpec{}},
+	"replicas.SpecOfPods":                            {replicas.SpecOfPods{}},
 	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy(false), roomy(true)},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
 	"transport.Fence":                                {transport.Fence{}},

@@ -389,15 +389,15 @@ func TestPodsUnderALimitNeedAReadyOfTheirOwn(t *testing.T) {
 	one := intstr.FromInt32(1)
 	isReady := func(*corev1.Pod) bool { return true }
 	for name, tt := range map[string]struct {
-		change  func(*replicas.PodSpec)
+		change  func(*replicas.SpecOfPods)
 		free    bool
 		refused bool
 	}{
-		"the Ready condition is refused":      {func(*replicas.PodSpec) {}, false, true},
-		"Free changes are not":                {func(*replicas.PodSpec) {}, true, false},
-		"a Ready of one's own is used":        {func(s *replicas.PodSpec) { s.Rules.Ready = isReady }, false, false},
-		"an Available of one's own, too":      {func(s *replicas.PodSpec) { s.Rules.Available = isReady }, false, false},
-		"without a limit, all go in one plan": {func(s *replicas.PodSpec) { s.MaxUnavailable = nil }, false, false},
+		"the Ready condition is refused":      {func(*replicas.SpecOfPods) {}, false, true},
+		"Free changes are not":                {func(*replicas.SpecOfPods) {}, true, false},
+		"a Ready of one's own is used":        {func(s *replicas.SpecOfPods) { s.Rules.Ready = isReady }, false, false},
+		"an Available of one's own, too":      {func(s *replicas.SpecOfPods) { s.Rules.Available = isReady }, false, false},
+		"without a limit, all go in one plan": {func(s *replicas.SpecOfPods) { s.MaxUnavailable = nil }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

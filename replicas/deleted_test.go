@@ -35,29 +35,31 @@ func deletedOwner(finalizers ...string) *appsv1.ReplicaSet {
 func TestADeletedOwnerNeedsNoNewChildren(t *testing.T) {
 	t.Parallel()
 	invalid, none, many := intstr.FromString("x"), intstr.FromInt32(0), intstr.FromInt32(101)
-	wrong := map[string]func(s *replicas.PodSpec){
-		"Paused":                       func(s *replicas.PodSpec) { s.Paused = true },
-		"negative Replicas":            func(s *replicas.PodSpec) { s.Replicas = -1 },
-		"a BaseName that is illegal":   func(s *replicas.PodSpec) { s.BaseName = "Pool_1" },
-		"Names that are illegal":       func(s *replicas.PodSpec) { s.Facts.Names = func(string) string { return "" } },
-		"Slots without names":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "" } },
-		"Slots with one name":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "web-0" } },
-		"more Slots than are possible": func(s *replicas.PodSpec) { s.Slots, s.Replicas = replicas.Ordinals("web"), replicas.MaxSlots+1 },
-		"no Template":                  func(s *replicas.PodSpec) { s.Template = nil },
-		"a Template without labels":    func(s *replicas.PodSpec) { s.Template = &corev1.PodTemplateSpec{} },
-		"New that fails":               func(s *replicas.PodSpec) { s.New = func(string) (*corev1.Pod, error) { return nil, errors.New("no") } },
-		"negative MinReadySeconds":     func(s *replicas.PodSpec) { s.MinReadySeconds = -1 },
-		"MaxUnavailable that is text":  func(s *replicas.PodSpec) { s.MaxUnavailable = &invalid },
-		"MaxUnavailable above 100%":    func(s *replicas.PodSpec) { p := intstr.FromString("101%"); s.MaxUnavailable = &p },
-		"a rollout that never replaces": func(s *replicas.PodSpec) {
+	wrong := map[string]func(s *replicas.SpecOfPods){
+		"Paused":                       func(s *replicas.SpecOfPods) { s.Paused = true },
+		"negative Replicas":            func(s *replicas.SpecOfPods) { s.Replicas = -1 },
+		"a BaseName that is illegal":   func(s *replicas.SpecOfPods) { s.BaseName = "Pool_1" },
+		"Names that are illegal":       func(s *replicas.SpecOfPods) { s.Facts.Names = func(string) string { return "" } },
+		"Slots without names":          func(s *replicas.SpecOfPods) { s.Slots = func(int) string { return "" } },
+		"Slots with one name":          func(s *replicas.SpecOfPods) { s.Slots = func(int) string { return "web-0" } },
+		"more Slots than are possible": func(s *replicas.SpecOfPods) { s.Slots, s.Replicas = replicas.Ordinals("web"), replicas.MaxSlots+1 },
+		"no Template":                  func(s *replicas.SpecOfPods) { s.Template = nil },
+		"a Template without labels":    func(s *replicas.SpecOfPods) { s.Template = &corev1.PodTemplateSpec{} },
+		"New that fails": func(s *replicas.SpecOfPods) {
+			s.New = func(string) (*corev1.Pod, error) { return nil, errors.New("no") }
+		},
+		"negative MinReadySeconds":    func(s *replicas.SpecOfPods) { s.MinReadySeconds = -1 },
+		"MaxUnavailable that is text": func(s *replicas.SpecOfPods) { s.MaxUnavailable = &invalid },
+		"MaxUnavailable above 100%":   func(s *replicas.SpecOfPods) { p := intstr.FromString("101%"); s.MaxUnavailable = &p },
+		"a rollout that never replaces": func(s *replicas.SpecOfPods) {
 			s.MaxUnavailable, s.Rules.MustGo = &none, func(*corev1.Pod) bool { return true }
 		},
-		"MaxSurge with Slots":             func(s *replicas.PodSpec) { s.Slots, s.MaxSurge = replicas.Ordinals("web"), &many },
-		"an undecided orphan that is nil": func(s *replicas.PodSpec) { s.Facts.Undecided = []*corev1.Pod{nil} },
-		"an undecided orphan":             func(s *replicas.PodSpec) { s.Facts.Undecided = []*corev1.Pod{podtest.Pod("orphan")} },
-		"a creation in flight":            func(s *replicas.PodSpec) { s.Facts.CreationsInFlight = []string{"web-x"} },
-		"negative ReadyWithin":            func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -1 },
-		"ReadyWithin that is too short":   func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = time.Second, 5 },
+		"MaxSurge with Slots":             func(s *replicas.SpecOfPods) { s.Slots, s.MaxSurge = replicas.Ordinals("web"), &many },
+		"an undecided orphan that is nil": func(s *replicas.SpecOfPods) { s.Facts.Undecided = []*corev1.Pod{nil} },
+		"an undecided orphan":             func(s *replicas.SpecOfPods) { s.Facts.Undecided = []*corev1.Pod{podtest.Pod("orphan")} },
+		"a creation in flight":            func(s *replicas.SpecOfPods) { s.Facts.CreationsInFlight = []string{"web-x"} },
+		"negative ReadyWithin":            func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin = -1 },
+		"ReadyWithin that is too short":   func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin, s.MinReadySeconds = time.Second, 5 },
 	}
 	for name, change := range wrong {
 		t.Run(name, func(t *testing.T) {
@@ -107,15 +109,15 @@ func TestADeletedOwnerKeepsTheLimitsAndTheOrderOfDeletions(t *testing.T) {
 	pods := []*corev1.Pod{podtest.Pod("web-0", owned(replicaSet(3))), podtest.Pod("web-1", owned(replicaSet(3))), podtest.Pod("web-2", owned(replicaSet(3)))}
 	one, none := 1, 0
 	for name, tt := range map[string]struct {
-		change func(s *replicas.PodSpec)
+		change func(s *replicas.SpecOfPods)
 		want   []string
 	}{
-		"the highest slot goes first": {func(s *replicas.PodSpec) { s.Slots = replicas.Ordinals("web") }, []string{"web-2", "web-1", "web-0"}},
-		"BurstReplicas":               {func(s *replicas.PodSpec) { s.Slots, s.BurstReplicas = replicas.Ordinals("web"), 2 }, []string{"web-2", "web-1"}},
-		"MaxDeletions":                {func(s *replicas.PodSpec) { s.Slots, s.MaxDeletions = replicas.Ordinals("web"), &one }, []string{"web-2"}},
-		"MaxDeletions of 0":           {func(s *replicas.PodSpec) { s.MaxDeletions = &none }, nil},
-		"MustStay":                    {func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name != "web-1" } }, []string{"web-1"}},
-		"what must go goes first": {func(s *replicas.PodSpec) {
+		"the highest slot goes first": {func(s *replicas.SpecOfPods) { s.Slots = replicas.Ordinals("web") }, []string{"web-2", "web-1", "web-0"}},
+		"BurstReplicas":               {func(s *replicas.SpecOfPods) { s.Slots, s.BurstReplicas = replicas.Ordinals("web"), 2 }, []string{"web-2", "web-1"}},
+		"MaxDeletions":                {func(s *replicas.SpecOfPods) { s.Slots, s.MaxDeletions = replicas.Ordinals("web"), &one }, []string{"web-2"}},
+		"MaxDeletions of 0":           {func(s *replicas.SpecOfPods) { s.MaxDeletions = &none }, nil},
+		"MustStay":                    {func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name != "web-1" } }, []string{"web-1"}},
+		"what must go goes first": {func(s *replicas.SpecOfPods) {
 			s.BurstReplicas, s.Rules.MustGo = 1, func(p *corev1.Pod) bool { return p.Name == "web-1" }
 		}, []string{"web-1"}},
 	} {

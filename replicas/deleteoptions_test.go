@@ -61,7 +61,7 @@ func TestPodsAreDeletedWithTheServersDefaults(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(0)
 	pod := podtest.Pod("a", owned(rs))
-	options := func(spec replicas.PodSpec) metav1.DeleteOptions {
+	options := func(spec replicas.SpecOfPods) metav1.DeleteOptions {
 		scale, err := replicas.ScaleTo([]*corev1.Pod{pod}, spec)
 		require.NoError(t, err)
 		require.Len(t, scale.Delete, 1)

@@ -57,7 +57,7 @@ type Loop struct {
 type pass struct {
 	*Loop
 	rs    *appsv1.ReplicaSet // from the cache
-	spec  replicas.PodSpec
+	spec  replicas.SpecOfPods
 	start ledger.Moment
 	cache ledger.Snapshot[*corev1.Pod]
 }

@@ -99,7 +99,7 @@ func ExampleSpec_slotOf() {
 		}
 	}
 	zero, one := intstr.FromInt32(0), intstr.FromInt32(1)
-	spec := replicas.PodSpec{
+	spec := replicas.SpecOfPods{
 		Owner: queue, Kind: kind, Replicas: 2, Selector: own.AsSelector(),
 		Slots:          replicas.Ordinals("queue"),
 		SlotOf:         func(p *corev1.Pod) string { return "queue-" + p.Annotations["number"] },
@@ -151,7 +151,7 @@ func ExampleGroup() {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
 		}})
 	}
-	plan, err := replicas.Manage(pods, replicas.PodSpec{
+	plan, err := replicas.Manage(pods, replicas.SpecOfPods{
 		Owner: owner, Kind: kind, Selector: labels.SelectorFromSet(labels.Set{"cluster": "ray"}),
 		GroupOf: func(p *corev1.Pod) string { return p.Labels["group"] },
 		Groups:  []replicas.Group[*corev1.Pod]{group("head", 1), group("gpu", 1), group("cpu", 0), group("big", 1)},

@@ -22,7 +22,7 @@ import (
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	type change func(spec *replicas.PodSpec)
+	type change func(spec *replicas.SpecOfPods)
 	tests := []struct {
 		name   string
 		change change
@@ -30,76 +30,76 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{
-			"W3 negative replicas", func(s *replicas.PodSpec) { s.Replicas = -1 },
+			"W3 negative replicas", func(s *replicas.SpecOfPods) { s.Replicas = -1 },
 			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": replicas -1 is negative`,
 		},
 		{
-			"negative minReadySeconds", func(s *replicas.PodSpec) { s.MinReadySeconds = -1 },
+			"negative minReadySeconds", func(s *replicas.SpecOfPods) { s.MinReadySeconds = -1 },
 			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": minReadySeconds -1 is negative`,
 		},
 		{
-			"W6 nil selector", func(s *replicas.PodSpec) { s.Selector = nil },
+			"W6 nil selector", func(s *replicas.SpecOfPods) { s.Selector = nil },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
 		},
 		{
-			"W6 a nil pointer for a selector", func(s *replicas.PodSpec) { s.Selector = (*strict)(nil) },
+			"W6 a nil pointer for a selector", func(s *replicas.SpecOfPods) { s.Selector = (*strict)(nil) },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
 		},
 		{
-			"Y15 selector that matches everything", func(s *replicas.PodSpec) { s.Selector = labels.Everything() },
+			"Y15 selector that matches everything", func(s *replicas.SpecOfPods) { s.Selector = labels.Everything() },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is empty`,
 		},
 		{
-			"Y15 selector that matches nothing", func(s *replicas.PodSpec) { s.Selector = labels.Nothing() },
+			"Y15 selector that matches nothing", func(s *replicas.SpecOfPods) { s.Selector = labels.Nothing() },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector matches nothing`,
 		},
 		{
-			"nil template", func(s *replicas.PodSpec) { s.Template = nil },
+			"nil template", func(s *replicas.SpecOfPods) { s.Template = nil },
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template is nil`,
 		},
 		{
-			"P8 template without labels", func(s *replicas.PodSpec) { s.Template = &corev1.PodTemplateSpec{} },
+			"P8 template without labels", func(s *replicas.SpecOfPods) { s.Template = &corev1.PodTemplateSpec{} },
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template has no labels`,
 		},
 		{
-			"template whose labels do not match", func(s *replicas.PodSpec) {
+			"template whose labels do not match", func(s *replicas.SpecOfPods) {
 				s.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}
 			},
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template labels "app=db" do not match selector "app=web"`,
 		},
 		{
-			"B4 negative burst", func(s *replicas.PodSpec) { s.BurstReplicas = -1 },
+			"B4 negative burst", func(s *replicas.SpecOfPods) { s.BurstReplicas = -1 },
 			"", `replicas: ReplicaSet "default/web": burst replicas -1 is negative`,
 		},
 		{
-			"delete options with preconditions", func(s *replicas.PodSpec) { s.DeleteOptions.Preconditions = &metav1.Preconditions{} },
+			"delete options with preconditions", func(s *replicas.SpecOfPods) { s.DeleteOptions.Preconditions = &metav1.Preconditions{} },
 			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.preconditions is set, but each deletion has its own`,
 		},
 		{
-			"delete options for a dry run", func(s *replicas.PodSpec) { s.DeleteOptions.DryRun = []string{metav1.DryRunAll} },
+			"delete options for a dry run", func(s *replicas.SpecOfPods) { s.DeleteOptions.DryRun = []string{metav1.DryRunAll} },
 			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.dryRun is set, so no child would ever be deleted`,
 		},
 		{
-			"delete options that servers refuse together with preconditions", func(s *replicas.PodSpec) {
+			"delete options that servers refuse together with preconditions", func(s *replicas.SpecOfPods) {
 				yes := true
 				s.DeleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential = &yes
 			},
 			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: cannot be set together with .preconditions`,
 		},
 		{
-			"zero now", func(s *replicas.PodSpec) { s.Facts.Now = time.Time{} },
+			"zero now", func(s *replicas.SpecOfPods) { s.Facts.Now = time.Time{} },
 			"", `replicas: ReplicaSet "default/web": now is the zero time`,
 		},
 		{
-			"nil owner", func(s *replicas.PodSpec) { s.Owner = nil },
+			"nil owner", func(s *replicas.SpecOfPods) { s.Owner = nil },
 			"", `replicas: owner is nil`,
 		},
 		{
-			"owner that is a nil pointer", func(s *replicas.PodSpec) { s.Owner = (*appsv1.ReplicaSet)(nil) },
+			"owner that is a nil pointer", func(s *replicas.SpecOfPods) { s.Owner = (*appsv1.ReplicaSet)(nil) },
 			"", `replicas: owner is nil`,
 		},
 		{
-			"Y7 owner without UID and name", func(s *replicas.PodSpec) {
+			"Y7 owner without UID and name", func(s *replicas.SpecOfPods) {
 				rs := replicaSet(1)
 				rs.UID, rs.Name = "", ""
 				s.Owner = rs
@@ -107,11 +107,11 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: ReplicaSet "default/": metadata.uid and metadata.name are empty`,
 		},
 		{
-			"P1 kind without a version", func(s *replicas.PodSpec) { s.Kind.Version = "" },
+			"P1 kind without a version", func(s *replicas.SpecOfPods) { s.Kind.Version = "" },
 			"", `replicas: owner "default/web": kind "apps/, Kind=ReplicaSet" is incomplete`,
 		},
 		{
-			"Y7 P1 kind without a kind", func(s *replicas.PodSpec) { s.Kind.Kind = "" },
+			"Y7 P1 kind without a kind", func(s *replicas.SpecOfPods) { s.Kind.Kind = "" },
 			"", `replicas: owner "default/web": kind "apps/v1, Kind=" is incomplete`,
 		},
 		{
@@ -140,8 +140,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // ownerOfType returns a change that gives the spec an owner with this TypeMeta.
-func ownerOfType(apiVersion, kind string) func(*replicas.PodSpec) {
-	return func(s *replicas.PodSpec) {
+func ownerOfType(apiVersion, kind string) func(*replicas.SpecOfPods) {
+	return func(s *replicas.SpecOfPods) {
 		rs := replicaSet(1)
 		rs.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
 		s.Owner = rs

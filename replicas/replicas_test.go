@@ -42,7 +42,7 @@ func replicaSet(n int32) *appsv1.ReplicaSet {
 	}
 }
 
-func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.PodSpec {
+func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.SpecOfPods {
 	tb.Helper()
 	spec, err := replicas.ReplicaSetSpec(rs)
 	require.NoError(tb, err)
@@ -176,7 +176,7 @@ func TestNew(t *testing.T) {
 func TestAPlanForManyCostsAsMuchAsForOne(t *testing.T) { //nolint:paralleltest // it counts allocations
 
 	one, many := specOf(t, replicaSet(1)), specOf(t, replicaSet(500))
-	allocs := func(spec replicas.PodSpec) float64 {
+	allocs := func(spec replicas.SpecOfPods) float64 {
 		return testing.AllocsPerRun(10, func() { _, _ = replicas.Manage(nil, spec) })
 	}
 	assert.Less(t, allocs(many), allocs(one)+10, "a map may grow once more in one run than in another")

@@ -24,7 +24,7 @@ import (
 )
 
 // rolling returns the spec of a rollout of n pods. Pods with the label "old" must go.
-func rolling(n, unavailable, surge int32) replicas.PodSpec {
+func rolling(n, unavailable, surge int32) replicas.SpecOfPods {
 	rs := replicaSet(n)
 	u, s := intstr.FromInt32(unavailable), intstr.FromInt32(surge)
 	spec, _ := replicas.ReplicaSetSpec(rs)
@@ -33,7 +33,7 @@ func rolling(n, unavailable, surge int32) replicas.PodSpec {
 	return spec
 }
 
-func member(spec replicas.PodSpec, name string, isOld, isReady bool) *corev1.Pod {
+func member(spec replicas.SpecOfPods, name string, isOld, isReady bool) *corev1.Pod {
 	is := map[string]string{"app": "web"}
 	if isOld {
 		is["old"] = "yes"
@@ -184,14 +184,14 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 	zero := intstr.FromInt32(0)
 	tight.MaxUnavailable = &zero
 	staying := func(p *corev1.Pod) *corev1.Pod { p.Labels["stay"] = "yes"; return p }
-	is := func(spec replicas.PodSpec, names ...string) (pods []*corev1.Pod) {
+	is := func(spec replicas.SpecOfPods, names ...string) (pods []*corev1.Pod) {
 		for _, name := range names {
 			pods = append(pods, member(spec, name, false, true))
 		}
 		return pods
 	}
 	for name, tt := range map[string]struct {
-		spec replicas.PodSpec
+		spec replicas.SpecOfPods
 		pods []*corev1.Pod
 		want string
 	}{
@@ -278,7 +278,7 @@ func (f *rolledFleet) asDeployment(wanted, unavailable, surge, startUp int) {
 }
 
 // asPlanned makes one step by carrying out a plan of Manage.
-func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int) {
+func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.SpecOfPods, startUp int) {
 	t.Helper()
 	var pods []*corev1.Pod
 	for i, left := range f.old {
@@ -347,14 +347,14 @@ func TestRolloutsThatContradictThemselves(t *testing.T) {
 	t.Parallel()
 	text := func(s string) *intstr.IntOrString { v := intstr.FromString(s); return &v }
 	minus, one := intstr.FromInt32(-1), intstr.FromInt32(1)
-	for want, change := range map[string]func(s *replicas.PodSpec){
-		"maxUnavailable -1 is negative":             func(s *replicas.PodSpec) { s.MaxUnavailable = &minus },
-		"maxSurge -1 is negative":                   func(s *replicas.PodSpec) { s.MaxSurge = &minus },
-		`maxUnavailable "a" is no percentage`:       func(s *replicas.PodSpec) { s.MaxUnavailable = text("a") },
-		`maxSurge "x%" is no percentage`:            func(s *replicas.PodSpec) { s.MaxSurge = text("x%") },
-		"maxUnavailable 101% is more than 100%":     func(s *replicas.PodSpec) { s.MaxUnavailable = text("101%") },
-		"maxSurge 1: there is no slot for a child":  func(s *replicas.PodSpec) { s.MaxSurge, s.Slots = &one, replicas.Ordinals("web") },
-		"maxUnavailable and maxSurge are 0, and 1 ": func(s *replicas.PodSpec) { zero := intstr.FromInt32(0); s.MaxUnavailable, s.MaxSurge = &zero, nil },
+	for want, change := range map[string]func(s *replicas.SpecOfPods){
+		"maxUnavailable -1 is negative":             func(s *replicas.SpecOfPods) { s.MaxUnavailable = &minus },
+		"maxSurge -1 is negative":                   func(s *replicas.SpecOfPods) { s.MaxSurge = &minus },
+		`maxUnavailable "a" is no percentage`:       func(s *replicas.SpecOfPods) { s.MaxUnavailable = text("a") },
+		`maxSurge "x%" is no percentage`:            func(s *replicas.SpecOfPods) { s.MaxSurge = text("x%") },
+		"maxUnavailable 101% is more than 100%":     func(s *replicas.SpecOfPods) { s.MaxUnavailable = text("101%") },
+		"maxSurge 1: there is no slot for a child":  func(s *replicas.SpecOfPods) { s.MaxSurge, s.Slots = &one, replicas.Ordinals("web") },
+		"maxUnavailable and maxSurge are 0, and 1 ": func(s *replicas.SpecOfPods) { zero := intstr.FromInt32(0); s.MaxUnavailable, s.MaxSurge = &zero, nil },
 	} {
 		spec := rolling(1, 1, 1)
 		change(&spec)

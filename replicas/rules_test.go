@@ -178,10 +178,10 @@ func TestWhatIsReplaced(t *testing.T) {
 func TestRulesThatContradictThemselves(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(3)
-	for text, change := range map[string]func(s *replicas.PodSpec){
-		"readyWithin -1s is negative":                           func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -time.Second },
-		"readyWithin 5s is below minReadySeconds, which is 10s": func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = 5*time.Second, 10 },
-		"readyWithin is 5s, and Rules.NotReadySince is nil":     func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.Rules.Ready = 5*time.Second, status.IsPodReady },
+	for text, change := range map[string]func(s *replicas.SpecOfPods){
+		"readyWithin -1s is negative":                           func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin = -time.Second },
+		"readyWithin 5s is below minReadySeconds, which is 10s": func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin, s.MinReadySeconds = 5*time.Second, 10 },
+		"readyWithin is 5s, and Rules.NotReadySince is nil":     func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin, s.Rules.Ready = 5*time.Second, status.IsPodReady },
 	} {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		require.NoError(t, err)

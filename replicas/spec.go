@@ -30,8 +30,8 @@ import (
 // Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
-// A PodSpec is a Spec for pods.
-type PodSpec = Spec[*corev1.Pod]
+// SpecOfPods is the Spec of an owner whose children are pods.
+type SpecOfPods = Spec[*corev1.Pod]
 
 // A Spec describes the desired children of an owner. It contains everything that Manage needs,
 // except the existing children. ReplicaSetSpec and ReplicationControllerSpec return a Spec. For a
@@ -334,19 +334,19 @@ type Facts[T metav1.Object] struct {
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
 // server stores a ReplicaSet with one of these errors. In these cases Kubernetes panics, releases
 // every pod, or adopts every orphan.
-func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
+func ReplicaSetSpec(rs *appsv1.ReplicaSet) (SpecOfPods, error) {
 	if rs == nil {
-		return PodSpec{}, errors.New("replicas: replica set is nil")
+		return SpecOfPods{}, errors.New("replicas: replica set is nil")
 	}
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil {
-		return PodSpec{}, &RefusedError{Reason: InvalidSelector, Err: err}
+		return SpecOfPods{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rs.Spec.Replicas == nil {
-		return PodSpec{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
+		return SpecOfPods{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
 	}
-	return PodSpec{
+	return SpecOfPods{
 		Owner:           rs,
 		Kind:            kind,
 		Replicas:        *rs.Spec.Replicas,
@@ -358,22 +358,22 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 
 // ReplicationControllerSpec returns the Spec of a ReplicationController, as ReplicaSetSpec does for
 // a ReplicaSet. A nil template is also an error.
-func ReplicationControllerSpec(rc *corev1.ReplicationController) (PodSpec, error) {
+func ReplicationControllerSpec(rc *corev1.ReplicationController) (SpecOfPods, error) {
 	if rc == nil {
-		return PodSpec{}, errors.New("replicas: replication controller is nil")
+		return SpecOfPods{}, errors.New("replicas: replication controller is nil")
 	}
 	kind := corev1.SchemeGroupVersion.WithKind("ReplicationController")
 	sel, err := selector.ForReplicationController(rc)
 	if err != nil {
-		return PodSpec{}, &RefusedError{Reason: InvalidSelector, Err: err}
+		return SpecOfPods{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rc.Spec.Replicas == nil {
-		return PodSpec{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
+		return SpecOfPods{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
 	}
 	if rc.Spec.Template == nil {
-		return PodSpec{}, refuse(rc, kind, InvalidTemplate, "spec.template is nil")
+		return SpecOfPods{}, refuse(rc, kind, InvalidTemplate, "spec.template is nil")
 	}
-	return PodSpec{
+	return SpecOfPods{
 		Owner:           rc,
 		Kind:            kind,
 		Replicas:        *rc.Spec.Replicas,

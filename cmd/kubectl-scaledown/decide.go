@@ -54,7 +54,7 @@ type decision struct {
 	passes   []pass
 	tie      *tie   // nil if it is certain which pods are deleted
 	missing  string // the fields that the order compares, and the input lacks
-	spec     replicas.PodSpec
+	spec     replicas.SpecOfPods
 }
 
 // decide returns one answer for each step. Each step is a number of replicas. If steps is nil,
@@ -180,7 +180,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 
 // deletePods simulates the passes of a controller. Each pass deletes at most
 // replicas.DefaultBurstReplicas pods, and the next pass ranks the remaining pods again.
-func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
+func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.SpecOfPods, sizes []int32) (err error) {
 	spec.Facts.Related = func() []*corev1.Pod { return related } // only the pods that earlier passes have not deleted
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)

@@ -76,9 +76,9 @@ type owner struct {
 
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
-// spec returns the PodSpec of a ReplicaSet or ReplicationController. It also returns the related
+// spec returns the Spec of a ReplicaSet or ReplicationController. It also returns the related
 // pods, because the order counts them on each node.
-func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
+func (o owner) spec(objs *objects) (spec replicas.SpecOfPods, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
 		spec, err = replicas.ReplicaSetSpec(obj)

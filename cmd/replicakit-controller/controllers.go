@@ -102,7 +102,7 @@ func controllers() []controller {
 // that are not listed yet, passes of the owner delete no pods, but do all their other work.
 func withSettings[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
-	kind.Spec = func(owner O) (replicas.PodSpec, error) {
+	kind.Spec = func(owner O) (replicas.SpecOfPods, error) {
 		spec, err := original(owner)
 		spec.Rules.Order = set.orders.order(owner)
 		return spec, err

@@ -92,12 +92,12 @@ func Kind(calls Calls) controller.Kind[*Database, *corev1.Pod] {
 	}
 }
 
-func spec(db *Database) (replicas.PodSpec, error) {
+func spec(db *Database) (replicas.SpecOfPods, error) {
 	if db.Spec.Quorum > db.Spec.Replicas {
 		err := fmt.Errorf("database %s/%s: spec.quorum is %d, and spec.replicas is %d", db.Namespace, db.Name, db.Spec.Quorum, db.Spec.Replicas)
-		return replicas.PodSpec{}, &replicas.RefusedError{Reason: "InvalidQuorum", Err: err}
+		return replicas.SpecOfPods{}, &replicas.RefusedError{Reason: "InvalidQuorum", Err: err}
 	}
-	return replicas.PodSpec{
+	return replicas.SpecOfPods{
 		Replicas: db.Spec.Replicas, Paused: db.Spec.Paused, BurstReplicas: 1, Finalizer: finalizer,
 		Selector: labels.SelectorFromSet(labels.Set{databaseLabel: db.Name}),
 		Slots:    replicas.Ordinals(db.Name),

@@ -144,7 +144,7 @@ func TestOrder(t *testing.T) {
 	for want, order := range map[string]podrank.Order[*corev1.Pod]{"young": {}, "old": without} {
 		bubble(t, "R4 the survivor is "+want, func(t inBubble) {
 			b := newBench(web, pod("old", "web", "n", ownedBy(web), costly), pod("young", "web", "n", ownedBy(web), younger))
-			b.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			b.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				spec, err := replicas.ReplicaSetSpec(rs)
 				spec.Rules.Order = order
 				return spec, err

@@ -225,7 +225,7 @@ func TestNewRefuses(t *testing.T) {
 		b := newBench()
 		kind := controller.Kind[controller.Object, *corev1.Pod]{
 			Owner: b.kind.Owner, Child: b.kind.Child,
-			Spec: func(controller.Object) (replicas.PodSpec, error) { return replicas.PodSpec{}, nil },
+			Spec: func(controller.Object) (replicas.SpecOfPods, error) { return replicas.SpecOfPods{}, nil },
 		}
 		_, err := clientgo.New(b.ctx, kind, sameAnswers[controller.Object, *corev1.Pod]{}, b.replicaSets, b.pods, b.opts)
 		require.EqualError(t, err, "clientgo: ReplicaSet controller: typed: owners: controller.Object is no pointer type")

@@ -164,7 +164,7 @@ func BenchmarkSyncAndStatus(b *testing.B) {
 				return nil
 			}
 			if spec := kind.Spec; rules {
-				kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 					s, err := spec(rs)
 					s.Rules.MustGo = func(*corev1.Pod) bool { return false }
 					return s, err

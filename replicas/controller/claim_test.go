@@ -90,7 +90,7 @@ func TestClaims(t *testing.T) {
 func TestNoAdoption(t *testing.T) {
 	t.Parallel()
 	without := func(r *podRig) *podRig {
-		withSpec(r, func(s *replicas.PodSpec) { s.NoAdoption = true })
+		withSpec(r, func(s *replicas.SpecOfPods) { s.NoAdoption = true })
 		return r
 	}
 	t.Run("orphans are left alone, and no place waits for them", func(t *testing.T) {

@@ -161,7 +161,7 @@ func TestADeletionThatIsAnUpdate(t *testing.T) {
 	drains := func(order podrank.Order[*corev1.Pod]) (r *podRig, marked *[]string) {
 		r, marked = newRig(2), &[]string{}
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.Order = order
 			return s, err

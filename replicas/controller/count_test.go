@@ -22,18 +22,18 @@ func TestPodsCountByTheRulesOfTheKind(t *testing.T) {
 	t.Parallel()
 	is := func(name string) func(*corev1.Pod) bool { return func(p *corev1.Pod) bool { return p.Name == name } }
 	for name, tt := range map[string]struct {
-		change func(*replicas.PodSpec)
+		change func(*replicas.SpecOfPods)
 		want   counts
 	}{
-		"T3 T4 if it has none, as those of a ReplicaSet do": {func(*replicas.PodSpec) {}, counts{4, 3, 3, 2, 0}},
-		"ready":     {func(s *replicas.PodSpec) { s.Rules.Ready = is("strange") }, counts{4, 3, 1, 1, 0}},
-		"active":    {func(s *replicas.PodSpec) { s.Rules.Active, s.Replicas = is("fresh"), 1 }, counts{1, 1, 1, 0, 0}},
-		"discarded": {func(s *replicas.PodSpec) { s.Rules.Discard, s.Replicas = is("strange"), 3 }, counts{3, 3, 2, 1, 0}},
+		"T3 T4 if it has none, as those of a ReplicaSet do": {func(*replicas.SpecOfPods) {}, counts{4, 3, 3, 2, 0}},
+		"ready":     {func(s *replicas.SpecOfPods) { s.Rules.Ready = is("strange") }, counts{4, 3, 1, 1, 0}},
+		"active":    {func(s *replicas.SpecOfPods) { s.Rules.Active, s.Replicas = is("fresh"), 1 }, counts{1, 1, 1, 0, 0}},
+		"discarded": {func(s *replicas.SpecOfPods) { s.Rules.Discard, s.Replicas = is("strange"), 3 }, counts{3, 3, 2, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kind := controller.ReplicaSets()
-			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				s, err := replicas.ReplicaSetSpec(rs)
 				tt.change(&s)
 				return s, err
@@ -180,7 +180,7 @@ func TestStatusCountsWhatTheKindCallsAReplica(t *testing.T) {
 		t.Parallel()
 		r := knowing(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.Active = func(*corev1.Pod) bool { return true }
 			return s, err

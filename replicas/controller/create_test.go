@@ -413,7 +413,7 @@ func TestTheClientGetsACopyOfTheChild(t *testing.T) {
 			r.owner.Labels = map[string]string{"app": "web"}
 			was := clone(r.owner)
 			made := make(chan *corev1.Pod, 30)
-			withSpec(r, func(s *replicas.PodSpec) {
+			withSpec(r, func(s *replicas.SpecOfPods) {
 				s.New = func(string) (*corev1.Pod, error) {
 					pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: of(r), Annotations: of(r)}}
 					made <- pod

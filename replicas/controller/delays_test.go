@@ -119,7 +119,7 @@ func TestStatusDelay(t *testing.T) {
 	now, later := []string{"default/web"}, []string{"default/web in 1s"}
 	for name, tc := range map[string]struct {
 		change func(p *corev1.Pod)
-		spec   func(spec *replicas.PodSpec)
+		spec   func(spec *replicas.SpecOfPods)
 		want   []string
 	}{
 		"a pod that is no longer ready waits":              {change: podtest.NotReady, want: later},
@@ -128,19 +128,19 @@ func TestStatusDelay(t *testing.T) {
 		"a pod that has finished does not":                 {change: podtest.Phase(corev1.PodFailed), want: now},
 		"a pod that is being deleted does not":             {change: podtest.Deleting, want: now},
 		"a pod that was released does not":                 {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: now},
-		"a pod that must go now does not":                  {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustGo = isNotReady }, now},
-		"a pod that need not stay any more does not":       {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
-		"nothing does if deletions are limited":            {podtest.NotReady, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) }, now},
-		"what makes a pod a replica is for Active":         {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
-		"nothing does if deletions of a group are limited": {podtest.NotReady, func(s *replicas.PodSpec) { groupsTo(s, []string{"gpu=1", "cpu=1,deletions=0"}) }, now},
-		"a pod of a group waits":                           {podtest.NotReady, func(s *replicas.PodSpec) { groupsTo(s, []string{"gpu=1"}) }, later},
-		"a pod that an annotation puts into another group does not": {func(p *corev1.Pod) { p.Annotations = map[string]string{"group": "cpu"} }, func(s *replicas.PodSpec) {
+		"a pod that must go now does not":                  {podtest.NotReady, func(s *replicas.SpecOfPods) { s.Rules.MustGo = isNotReady }, now},
+		"a pod that need not stay any more does not":       {podtest.NotReady, func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"nothing does if deletions are limited":            {podtest.NotReady, func(s *replicas.SpecOfPods) { s.MaxDeletions = new(int) }, now},
+		"what makes a pod a replica is for Active":         {podtest.NotReady, func(s *replicas.SpecOfPods) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"nothing does if deletions of a group are limited": {podtest.NotReady, func(s *replicas.SpecOfPods) { groupsTo(s, []string{"gpu=1", "cpu=1,deletions=0"}) }, now},
+		"a pod of a group waits":                           {podtest.NotReady, func(s *replicas.SpecOfPods) { groupsTo(s, []string{"gpu=1"}) }, later},
+		"a pod that an annotation puts into another group does not": {func(p *corev1.Pod) { p.Annotations = map[string]string{"group": "cpu"} }, func(s *replicas.SpecOfPods) {
 			groupsTo(s, []string{"gpu=1"})
 			s.GroupOf = func(p *corev1.Pod) string { return p.Annotations["group"] }
 		}, now},
 		"M6 a pod that becomes ready waits, with a check": {
 			change: func(p *corev1.Pod) { p.Annotations = web },
-			spec: func(s *replicas.PodSpec) {
+			spec: func(s *replicas.SpecOfPods) {
 				s.MinReadySeconds = 7
 				s.Rules.Ready = func(p *corev1.Pod) bool { return len(p.Annotations) > 0 }
 			},
@@ -152,7 +152,7 @@ func TestStatusDelay(t *testing.T) {
 			r := newRig(1)
 			r.opts.StatusDelay = time.Second
 			original := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				spec, err := original(rs)
 				if tc.spec != nil {
 					tc.spec(&spec)

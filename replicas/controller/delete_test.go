@@ -175,7 +175,7 @@ func TestDoubtedDeletes(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
 		spec, stays := r.kind.Spec, ""
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
 			return s, err
@@ -202,7 +202,7 @@ func TestDoubtedDeletes(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
 		spec, stays := r.kind.Spec, ""
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
 			return s, err
@@ -296,7 +296,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 	all := func(want int32) *podRig {
 		r := newRig(want)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.Active = func(*corev1.Pod) bool { return true }
 			return s, err
@@ -348,7 +348,7 @@ func TestAChildThatMustGoDoesSoWhateverIsDoubted(t *testing.T) {
 	pods := podsOf(r.owner, 4)
 	limit := 1
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.MaxDeletions = &limit
 		return s, err
@@ -375,7 +375,7 @@ type mustGoPodRig struct {
 func mustGoRig(want int32, name string) *mustGoPodRig {
 	r := &mustGoPodRig{newRig(want), name}
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == r.name }
 		return s, err
@@ -405,7 +405,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
 			return s, err
@@ -438,15 +438,15 @@ func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change func(*replicas.PodSpec)
+		change func(*replicas.SpecOfPods)
 		asks   bool
 		want   string
 	}{
-		"a pod that is not ready":                {func(*replicas.PodSpec) {}, false, "web-000 7"},
-		"if pods may have to stay":               {func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
-		"if the author's step has judged it":     {func(*replicas.PodSpec) {}, true, "web-000 7"},
-		"if it is discarded, as it has ended":    {func(s *replicas.PodSpec) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
-		"if it counts as ready by the own rules": {func(s *replicas.PodSpec) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+		"a pod that is not ready":                {func(*replicas.SpecOfPods) {}, false, "web-000 7"},
+		"if pods may have to stay":               {func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
+		"if the author's step has judged it":     {func(*replicas.SpecOfPods) {}, true, "web-000 7"},
+		"if it is discarded, as it has ended":    {func(s *replicas.SpecOfPods) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+		"if it counts as ready by the own rules": {func(s *replicas.SpecOfPods) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -454,7 +454,7 @@ func TestDeletesCarryWhatWasJudged(t *testing.T) {
 			pods := versioned(podsOf(r.owner, 1))
 			podtest.NotReady(pods[0])
 			spec := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				s, err := spec(rs)
 				tt.change(&s)
 				return s, err

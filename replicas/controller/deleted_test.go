@@ -28,19 +28,19 @@ func TestAPausedOrBrokenOwnerCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	const finalizer = "example.com/pods"
 	for name, tt := range map[string]struct {
-		wrong  func(s *replicas.PodSpec)
+		wrong  func(s *replicas.SpecOfPods)
 		reason controller.GateReason
 	}{
-		"paused":               {func(s *replicas.PodSpec) { s.Paused = true }, controller.Paused},
-		"with a wrong number":  {func(s *replicas.PodSpec) { s.Replicas = -1 }, controller.SpecRefused},
-		"with a wrong slot":    {func(s *replicas.PodSpec) { s.Slots = func(int) string { return "" } }, controller.SpecRefused},
-		"without its template": {func(s *replicas.PodSpec) { s.Template = nil }, controller.SpecRefused},
+		"paused":               {func(s *replicas.SpecOfPods) { s.Paused = true }, controller.Paused},
+		"with a wrong number":  {func(s *replicas.SpecOfPods) { s.Replicas = -1 }, controller.SpecRefused},
+		"with a wrong slot":    {func(s *replicas.SpecOfPods) { s.Slots = func(int) string { return "" } }, controller.SpecRefused},
+		"without its template": {func(s *replicas.SpecOfPods) { s.Template = nil }, controller.SpecRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kind := controller.ReplicaSets()
 			spec := kind.Spec
-			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				s, err := spec(rs)
 				s.Finalizer, s.BurstReplicas = finalizer, 1
 				if rs.Annotations["wrong"] != "" {
@@ -99,7 +99,7 @@ func TestARefusedSpecOfADeletedOwnerIsToldAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
-			r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, refused.why }
+			r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return replicas.SpecOfPods{}, refused.why }
 			pods := podsOf(r.owner, 2)
 			var told []string
 			pass := func(second int) podPass {

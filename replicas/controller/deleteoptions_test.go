@@ -110,7 +110,7 @@ func TestDeleteOptionsThatAreRefusedAreReported(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.DeleteOptions.DryRun = []string{metav1.DryRunAll}
 		return s, err

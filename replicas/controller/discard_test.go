@@ -27,7 +27,7 @@ func over(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, "over", "
 func newDiscards(want int32) *podRig {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		is.Rules.Discard = isOver
 		return is, err
@@ -111,7 +111,7 @@ func TestDiscard(t *testing.T) {
 		t.Parallel()
 		r := newDiscards(1)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			is, err := spec(rs)
 			is.Rules.MustStay = isOver
 			return is, err
@@ -129,7 +129,7 @@ func TestEndedChildrenAreInTheOutcome(t *testing.T) {
 	}
 	newFailing := func(want int32) (r *podRig, told *[]string) {
 		r, told = newDiscards(want), new([]string)
-		withSpec(r, func(s *replicas.PodSpec) {
+		withSpec(r, func(s *replicas.SpecOfPods) {
 			s.Rules.Failed = func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
 		})
 		r.kind.Status = func(_ *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {

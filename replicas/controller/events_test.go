@@ -53,12 +53,12 @@ func eventRigOver(owners ...*appsv1.ReplicaSet) *eventRig {
 	r := &eventRig{podRig: newRig(3), list: owners}
 	r.owners = func() ([]*appsv1.ReplicaSet, error) { return r.list, nil }
 	specOf := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		r.mu.Lock()
 		r.specs++
 		r.mu.Unlock()
 		if r.fails != nil {
-			return replicas.PodSpec{MinReadySeconds: 10}, r.fails
+			return replicas.SpecOfPods{MinReadySeconds: 10}, r.fails
 		}
 		return specOf(rs)
 	}

@@ -37,7 +37,7 @@ func whenNoneLeft[C controller.Object](finalizer string, release release) func(c
 // memberPods is the Kind of the pods. Its Status is that of a ReplicaSet, with observedGeneration.
 func memberPods(release release) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Slots, s.Finalizer = replicas.Ordinals(rs.Name), keepsPods
 		return s, err

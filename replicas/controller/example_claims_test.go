@@ -38,7 +38,7 @@ type claimCalls interface {
 func withClaims(calls claimCalls) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Slots = replicas.Ordinals(rs.Name)
 		return s, err

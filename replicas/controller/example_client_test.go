@@ -56,7 +56,7 @@ func ExampleKind_client() {
 	kind.Client = func(client controller.Client[*appsv1.ReplicaSet, *corev1.Pod]) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 		return serving{client, createService}
 	}
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Slots = replicas.Ordinals(rs.Name)
 		return s, err

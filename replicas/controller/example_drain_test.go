@@ -35,7 +35,7 @@ const podsFinalizer = "example.com/pods"
 func withDrain(now func() time.Time, release func(ctx context.Context, rs *appsv1.ReplicaSet) error) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		at := now() // one time for all rules of a pass
 		s.Finalizer = podsFinalizer

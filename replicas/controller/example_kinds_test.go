@@ -20,7 +20,7 @@ import (
 func twoAtATime() controller.Kind[*corev1.ReplicationController, *corev1.Pod] {
 	kind := controller.ReplicationControllers()
 	spec := kind.Spec
-	kind.Spec = func(rc *corev1.ReplicationController) (replicas.PodSpec, error) {
+	kind.Spec = func(rc *corev1.ReplicationController) (replicas.SpecOfPods, error) {
 		s, err := spec(rc)
 		s.BurstReplicas = 2
 		return s, err

@@ -38,7 +38,7 @@ func imageOf(rs *appsv1.ReplicaSet) string { return rs.Spec.Template.Annotations
 func surging() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, surge := kind.Spec, intstr.FromInt32(1)
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.MaxSurge = &surge
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != imageOf(rs) }

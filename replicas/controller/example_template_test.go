@@ -28,7 +28,7 @@ type templateReader func(ctx context.Context, namespace, name string) (*corev1.P
 func fromTemplates(cached, live templateReader) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	plain := kind.Spec
-	spec := func(ctx context.Context, rs *appsv1.ReplicaSet, read templateReader) (replicas.PodSpec, error) {
+	spec := func(ctx context.Context, rs *appsv1.ReplicaSet, read templateReader) (replicas.SpecOfPods, error) {
 		s, err := plain(rs)
 		if err != nil {
 			return s, err
@@ -48,8 +48,12 @@ func fromTemplates(cached, live templateReader) controller.Kind[*appsv1.ReplicaS
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image != pod.Containers[0].Image }
 		return s, nil
 	}
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return spec(context.Background(), rs, cached) }
-	kind.SpecLive = func(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return spec(ctx, rs, live) }
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+		return spec(context.Background(), rs, cached)
+	}
+	kind.SpecLive = func(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+		return spec(ctx, rs, live)
+	}
 	return kind
 }
 

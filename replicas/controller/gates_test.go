@@ -32,13 +32,13 @@ import (
 var update = flag.Bool("update", false, "write the tables of the pages anew")
 
 // withSpec applies a change to the results of Kind.Spec.
-func withSpec(r *podRig, change func(*replicas.PodSpec)) {
-	withSpecOf(r, func(_ *appsv1.ReplicaSet, spec *replicas.PodSpec) { change(spec) })
+func withSpec(r *podRig, change func(*replicas.SpecOfPods)) {
+	withSpecOf(r, func(_ *appsv1.ReplicaSet, spec *replicas.SpecOfPods) { change(spec) })
 }
 
-func withSpecOf(r *podRig, change func(*appsv1.ReplicaSet, *replicas.PodSpec)) {
+func withSpecOf(r *podRig, change func(*appsv1.ReplicaSet, *replicas.SpecOfPods)) {
 	was := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := was(rs)
 		change(rs, &spec)
 		return spec, err
@@ -155,7 +155,7 @@ func TestEachGateAlone(t *testing.T) {
 			r.owner = replicaSet(4)
 		})),
 		row(controller.Paused, scale, "", one(func(r *podRig) {
-			withSpec(r, func(s *replicas.PodSpec) { s.Paused = *r.owner.Spec.Replicas == 1 })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Paused = *r.owner.Spec.Replicas == 1 })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.OwnerDeleted, all, "", one(func(r *podRig) {
 			r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
@@ -189,7 +189,7 @@ func TestEachGateAlone(t *testing.T) {
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
 		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
 		row(controller.InputsStale, taking, "", one(func(r *podRig) {
-			r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				spec, err := replicas.ReplicaSetSpec(rs)
 				spec.Paused = !template
 				return spec, err
@@ -256,17 +256,17 @@ func TestEachGateAlone(t *testing.T) {
 			},
 		}),
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
-			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.MissingFirst, taking, "", one(func(r *podRig) {
 			*r.owner.Spec.Replicas = 5
-			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" } })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" } })
 		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
 		row(controller.MaxDeletions, controller.StopsDeletions, "", one(func(r *podRig) {
-			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.MaxDeletions = new(int) })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.BurstLimit, scale, "", one(func(r *podRig) {
-			withSpec(r, func(s *replicas.PodSpec) { s.BurstReplicas = 1 })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.BurstReplicas = 1 })
 		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
 		row(controller.Conflict, controller.StopsDeletions, "", one(func(r *podRig) {
 			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
@@ -333,7 +333,7 @@ func TestEachGateAlone(t *testing.T) {
 				*r.owner.Spec.Replicas = 3
 				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
 				var stays string
-				withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays } })
+				withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays } })
 				pods := four(r)
 				first := pass(t, r, 0, pods...)
 				r.settle()
@@ -353,7 +353,7 @@ func TestEachGateAlone(t *testing.T) {
 				t.Helper()
 				*r.owner.Spec.Replicas = 4
 				var stays string
-				withSpec(r, func(s *replicas.PodSpec) {
+				withSpec(r, func(s *replicas.SpecOfPods) {
 					s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
 					changesTo(s, "2", "limit=1")
 				})
@@ -375,7 +375,7 @@ func TestEachGateAlone(t *testing.T) {
 		}),
 		row(controller.UpdateFailed, controller.StopsUpdates, "", one(func(r *podRig) {
 			*r.owner.Spec.Replicas = 4
-			withSpec(r, func(s *replicas.PodSpec) { changesTo(s, "2") })
+			withSpec(r, func(s *replicas.SpecOfPods) { changesTo(s, "2") })
 			r.change = func(p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
 				if p.Name == "web-000" {
 					return nil, conflict(p.Name)
@@ -596,7 +596,7 @@ func TestGatesAreInOrder(t *testing.T) {
 func TestTheFirstGateIsTheCause(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
-	withSpec(r, func(s *replicas.PodSpec) { s.BurstReplicas = 1 })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.BurstReplicas = 1 })
 	r.kind.Prepare = nothing
 	pass, err := r.pass(t, 0, podsOf(r.owner, 4)...)
 	require.NoError(t, err)

@@ -45,7 +45,7 @@ func podIn(r *podRig, group, name string, options ...podtest.Option) *corev1.Pod
 func inGroups(groups *[]string) *podRig {
 	r := newRig(0)
 	r.version, r.childrenVersion = "9", "8"
-	withSpec(r, func(s *replicas.PodSpec) {
+	withSpec(r, func(s *replicas.SpecOfPods) {
 		groupsTo(s, *groups)
 		listed := map[string]*string{}
 		for _, g := range s.Groups {
@@ -106,7 +106,7 @@ func TestTheOutcomeOfGroups(t *testing.T) {
 
 	gone := inGroups(&groups)
 	gone.owner.DeletionTimestamp, gone.owner.Finalizers = &metav1.Time{Time: r.now}, []string{"example.com/drain"}
-	withSpec(gone, func(s *replicas.PodSpec) { s.Finalizer = "example.com/drain" })
+	withSpec(gone, func(s *replicas.SpecOfPods) { s.Finalizer = "example.com/drain" })
 	pass, err = gone.pass(t, 0, pods...)
 	require.NoError(t, err)
 	for _, g := range pass.Groups {
@@ -281,9 +281,9 @@ const head = "head"
 func rayClusters() controller.Kind[*rayCluster, *corev1.Pod] {
 	return controller.Kind[*rayCluster, *corev1.Pod]{
 		Owner: example("RayCluster"), Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec: func(ray *rayCluster) (replicas.PodSpec, error) {
+		Spec: func(ray *rayCluster) (replicas.SpecOfPods, error) {
 			own, named, scaled := labels.Set{"ray": ray.Name}, sets.New(ray.Spec.Delete...), sets.New[string]()
-			spec := replicas.PodSpec{Selector: own.AsSelector(), GroupOf: groupOfPod}
+			spec := replicas.SpecOfPods{Selector: own.AsSelector(), GroupOf: groupOfPod}
 			for _, w := range append([]rayWorkers{{Name: head, Replicas: 1}}, ray.Spec.Workers...) {
 				g := replicas.Group[*corev1.Pod]{Name: w.Name, Replicas: w.Replicas, New: func(string) (*corev1.Pod, error) {
 					return imagePod(labels.Merge(own, labels.Set{"group": w.Name}), w.Image), nil
@@ -534,9 +534,9 @@ func vtShards() controller.Kind[*vtShard, *corev1.Pod] {
 	one := intstr.FromInt32(1)
 	return controller.Kind[*vtShard, *corev1.Pod]{
 		Owner: example("VitessShard"), Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec: func(shard *vtShard) (replicas.PodSpec, error) {
+		Spec: func(shard *vtShard) (replicas.SpecOfPods, error) {
 			own, image := labels.Set{"shard": shard.Name}, shard.Spec.Image
-			spec := replicas.PodSpec{Selector: own.AsSelector(), GroupOf: groupOfPod}
+			spec := replicas.SpecOfPods{Selector: own.AsSelector(), GroupOf: groupOfPod}
 			for _, pool := range shard.Spec.Pools {
 				spec.Groups = append(spec.Groups, replicas.Group[*corev1.Pod]{
 					Name: pool.name(), Replicas: pool.Replicas, MaxUnavailable: &one,

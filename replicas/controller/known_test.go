@@ -170,7 +170,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	t.Parallel()
 	r := atVersions(newRig(1), "5", "9")
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
 		return s, err
@@ -199,7 +199,7 @@ func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	for name, must := range map[string]func(*corev1.Pod) bool{"none": nil, "one": func(p *corev1.Pod) bool { return p.Name == "web-000" }} {
 		r := newRig(2)
 		spec, asked := r.kind.Spec, 0
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = must
 			return s, err
@@ -216,7 +216,7 @@ func TestNamesOfASpecAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Facts.Names = func(string) string { return "mine" }
 		return s, err

@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			changesTo(&s, "2")
 			return s, err
@@ -115,8 +115,8 @@ func TestMetrics(t *testing.T) {
 		require.Error(t, err)
 		assert.InDelta(t, 1, r.metric(t, "owners", "adoption_pending"), 0)
 		refusing := newRig(1)
-		refusing.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) {
-			return replicas.PodSpec{}, fmt.Errorf("no: %w", &replicas.RefusedError{Reason: "No"})
+		refusing.kind.Spec = func(*appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+			return replicas.SpecOfPods{}, fmt.Errorf("no: %w", &replicas.RefusedError{Reason: "No"})
 		}
 		_, err = refusing.pass(t, 0)
 		require.NoError(t, err)

@@ -254,7 +254,7 @@ func TestPrepare(t *testing.T) {
 	standIns := func(prepare func(s *step)) (*podRig, []*corev1.Pod) {
 		r := with(2, prepare)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Slots = func(i int) string { return []string{"web-001", "web-005"}[i] }
 			return s, err

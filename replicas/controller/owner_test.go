@@ -143,7 +143,7 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 		t.Parallel()
 		r := behind(5, 3)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
 			return s, err
@@ -205,7 +205,7 @@ func TestGenerationsThatDoNotTell(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			if rs.ResourceVersion == "8" {
 				err = errors.New("boom")

@@ -95,41 +95,41 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		// spec changes the result of Kind.Spec. The second argument is true if the owner has a pod according to its
 		// status.
-		spec  func(s *replicas.PodSpec, has bool)
+		spec  func(s *replicas.SpecOfPods, has bool)
 		wakes bool
 	}{
-		"another number": {func(s *replicas.PodSpec, has bool) { s.Replicas = number(has) }, true},
-		"another selector": {func(s *replicas.PodSpec, has bool) {
+		"another number": {func(s *replicas.SpecOfPods, has bool) { s.Replicas = number(has) }, true},
+		"another selector": {func(s *replicas.SpecOfPods, has bool) {
 			s.Selector = labels.SelectorFromSet(map[bool]labels.Set{false: web, true: api}[has])
 		}, true},
-		"no selector":        {func(s *replicas.PodSpec, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
-		"a pause":            {func(s *replicas.PodSpec, has bool) { s.Paused = has }, true},
-		"another burst":      {func(s *replicas.PodSpec, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
-		"a limit":            {func(s *replicas.PodSpec, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
-		"another limit":      {func(s *replicas.PodSpec, has bool) { n := int(number(has)); s.MaxDeletions = &n }, true},
-		"the same limit":     {func(s *replicas.PodSpec, _ bool) { s.MaxDeletions = new(int) }, false},
-		"other replicas":     {func(s *replicas.PodSpec, has bool) { s.Rules.Active = says(!has) }, true},
-		"one that must go":   {func(s *replicas.PodSpec, has bool) { s.Replicas = 2; s.Rules.MustGo = says(has) }, true},
-		"one that must stay": {func(s *replicas.PodSpec, has bool) { s.Rules.MustStay = says(has) }, true},
-		"that one must stay any more": {func(s *replicas.PodSpec, has bool) {
+		"no selector":        {func(s *replicas.SpecOfPods, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
+		"a pause":            {func(s *replicas.SpecOfPods, has bool) { s.Paused = has }, true},
+		"another burst":      {func(s *replicas.SpecOfPods, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
+		"a limit":            {func(s *replicas.SpecOfPods, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
+		"another limit":      {func(s *replicas.SpecOfPods, has bool) { n := int(number(has)); s.MaxDeletions = &n }, true},
+		"the same limit":     {func(s *replicas.SpecOfPods, _ bool) { s.MaxDeletions = new(int) }, false},
+		"other replicas":     {func(s *replicas.SpecOfPods, has bool) { s.Rules.Active = says(!has) }, true},
+		"one that must go":   {func(s *replicas.SpecOfPods, has bool) { s.Replicas = 2; s.Rules.MustGo = says(has) }, true},
+		"one that must stay": {func(s *replicas.SpecOfPods, has bool) { s.Rules.MustStay = says(has) }, true},
+		"that one must stay any more": {func(s *replicas.SpecOfPods, has bool) {
 			s.Rules.MustStay = map[bool]func(*corev1.Pod) bool{false: says(true)}[has]
 		}, true},
-		"another order": {func(s *replicas.PodSpec, has bool) {
+		"another order": {func(s *replicas.SpecOfPods, has bool) {
 			s.Replicas = 1
 			s.Rules.Order = podrank.Must(podrank.NewOrder(podrank.First("the other", func(p *corev1.Pod) bool { return (p.Name == "web-a") == has })))
 		}, true},
-		"other options of deletion": {func(s *replicas.PodSpec, has bool) {
+		"other options of deletion": {func(s *replicas.SpecOfPods, has bool) {
 			grace := int64(number(has))
 			s.DeleteOptions.GracePeriodSeconds = &grace
 		}, true},
-		"rules that say the same":           {func(s *replicas.PodSpec, _ bool) { s.Rules.MustGo, s.Rules.MustStay = says(true), says(true) }, false},
-		"a time that changes no number now": {func(s *replicas.PodSpec, has bool) { s.MinReadySeconds = number(has) }, false},
+		"rules that say the same":           {func(s *replicas.SpecOfPods, _ bool) { s.Rules.MustGo, s.Rules.MustStay = says(true), says(true) }, false},
+		"a time that changes no number now": {func(s *replicas.SpecOfPods, has bool) { s.MinReadySeconds = number(has) }, false},
 	} {
 		t.Run(fmt.Sprintf("V15 by which the owner wants %s: it wakes %v", name, tt.wakes), func(t *testing.T) {
 			t.Parallel()
 			r := writing()
 			original := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				s, err := original(rs)
 				tt.spec(&s, rs.Status.Replicas > 0)
 				return s, err
@@ -142,7 +142,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		t.Parallel()
 		r := writing()
 		original, calls := r.kind.Spec, 0
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := original(rs)
 			if calls++; calls > 1 {
 				err = errors.New("boom")
@@ -248,14 +248,14 @@ func (c counted) Matches(l labels.Labels) bool {
 func TestAStatusWriteCostsNoPlanUnlessRulesMayHaveChanged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		spec  func(s *replicas.PodSpec)
+		spec  func(s *replicas.SpecOfPods)
 		plans int
 	}{
-		"a Spec without functions": {func(*replicas.PodSpec) {}, 0},
-		"a Spec with New, which no plan calls": {func(s *replicas.PodSpec) {
+		"a Spec without functions": {func(*replicas.SpecOfPods) {}, 0},
+		"a Spec with New, which no plan calls": {func(s *replicas.SpecOfPods) {
 			s.New = func(string) (*corev1.Pod, error) { return podtest.Pod("new"), nil }
 		}, 0},
-		"a Spec with a rule, which may say something else now": {func(s *replicas.PodSpec) { s.Rules.MustGo = says(false) }, 1},
+		"a Spec with a rule, which may say something else now": {func(s *replicas.SpecOfPods) { s.Rules.MustGo = says(false) }, 1},
 	} {
 		t.Run(fmt.Sprintf("%s: %d", name, tt.plans), func(t *testing.T) {
 			t.Parallel()
@@ -263,7 +263,7 @@ func TestAStatusWriteCostsNoPlanUnlessRulesMayHaveChanged(t *testing.T) {
 			ask := func(status bool) int {
 				r := writing()
 				original := r.kind.Spec
-				r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 					s, err := original(rs)
 					s.Replicas, s.Selector = 2, counted{s.Selector, &asked}
 					tt.spec(&s)

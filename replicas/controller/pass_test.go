@@ -295,7 +295,7 @@ func TestSyncRefuses(t *testing.T) {
 	refusing := func() *podRig {
 		r := newRig(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.New = func(string) (*corev1.Pod, error) {
 				return nil, &replicas.RefusedError{Reason: "InvalidImage", Err: errors.New("image has no tag")}
@@ -354,7 +354,7 @@ func TestSyncRefuses(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		boom := errors.New("not today")
-		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, boom }
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return replicas.SpecOfPods{}, boom }
 		_, err := r.pass(t, 0)
 		require.ErrorIs(t, err, boom)
 		require.EqualError(t, err, `controller: ReplicaSet "default/web": Kind.Spec failed: not today`)
@@ -366,8 +366,8 @@ func TestSyncRefuses(t *testing.T) {
 	t.Run("a panic of Spec goes on, and an event tells it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		spec := func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { panic("nil map") }
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return spec(rs) }
+		spec := func(*appsv1.ReplicaSet) (replicas.SpecOfPods, error) { panic("nil map") }
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return spec(rs) }
 		assert.PanicsWithValue(t, "nil map", func() { _, _ = r.pass(t, 0) })
 		assert.Equal(t, []string{`Warning Panicked controller: ReplicaSet "default/web": a function of the Kind or the client panicked, and the log has the stack: nil map`}, r.events)
 		assert.InDelta(t, 1, r.metric(t, "gated_owners", "PassPanicked"), 0)
@@ -406,7 +406,7 @@ func TestPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
 	pods, paused, original := podsOf(r.owner, 2), true, r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := original(rs)
 		spec.Paused = paused
 		return spec, err

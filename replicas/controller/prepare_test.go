@@ -154,7 +154,7 @@ func TestADeletionTellsWhichOrderDecided(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			spec := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				s, err := spec(rs)
 				s.Rules.Order = podrank.Must(podrank.NewOrder(row.criterion))
 				return s, err
@@ -253,7 +253,7 @@ func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
 		"nothing is to be done":      {func(*podRig) {}, "3 0 0"},
 		"one is too many":            {func(r *podRig) { *r.owner.Spec.Replicas = 2 }, "3 0 1"},
 		"one is missing":             {func(r *podRig) { *r.owner.Spec.Replicas = 4 }, "3 1 0"},
-		"the owner is paused":        {func(r *podRig) { withSpec(r, func(s *replicas.PodSpec) { s.Paused = true }) }, ""},
+		"the owner is paused":        {func(r *podRig) { withSpec(r, func(s *replicas.SpecOfPods) { s.Paused = true }) }, ""},
 		"the owner is being deleted": {func(r *podRig) { r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now} }, ""},
 		"the owner could not be read": {func(r *podRig) {
 			*r.owner.Spec.Replicas = 2
@@ -261,7 +261,7 @@ func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
 		}, ""},
 		"MaxDeletions allows none": {func(r *podRig) {
 			*r.owner.Spec.Replicas = 2
-			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
+			withSpec(r, func(s *replicas.SpecOfPods) { s.MaxDeletions = new(int) })
 		}, "3 0 0 and 1 later"},
 		"earlier calls are not seen": {func(r *podRig) { _, _ = r.pass(t, 0, ready(r.owner, 2)...) }, ""},
 		"an earlier pass put it all off": {func(r *podRig) {
@@ -368,7 +368,7 @@ func TestWhatPrepareAllowsMayHaveNoRoom(t *testing.T) {
 	r := newRig(1)
 	surge := intstr.FromInt32(1)
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.MaxSurge = &surge
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != "two" }
@@ -394,7 +394,7 @@ func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
 	r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: podtest.Now}, []string{"example.com/pods"}
-	withSpec(r, func(s *replicas.PodSpec) { s.Finalizer = "example.com/pods" })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Finalizer = "example.com/pods" })
 	var seen []string
 	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
 		seen = append(seen, fmt.Sprint(len(s.Active), len(s.Terminating), len(s.Delete), s.NoneLeft()))
@@ -493,7 +493,7 @@ func TestPrepareIsAskedWhileCreationsAreHeld(t *testing.T) {
 func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
-	withSpec(r, func(s *replicas.PodSpec) { s.Rules.ReadyWithin = time.Minute })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin = time.Minute })
 	pods := ready(r.owner, 2)
 	pods[0].Status.Conditions[0].Status = corev1.ConditionFalse
 	_, err := r.pass(t, 0, pods...)
@@ -515,7 +515,7 @@ func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	inSync := func(p *corev1.Pod) bool { return p.Annotations["insync"] != "" }
-	withSpec(r, func(s *replicas.PodSpec) { s.Rules.Ready, s.Rules.ReadyWithin = inSync, time.Minute })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.Ready, s.Rules.ReadyWithin = inSync, time.Minute })
 	pod := ready(r.owner, 1)[0]
 	for _, tt := range []struct {
 		at      int
@@ -536,7 +536,7 @@ func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
 func TestReadyWithinWhileTheStatusFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
-	withSpec(r, func(s *replicas.PodSpec) {
+	withSpec(r, func(s *replicas.SpecOfPods) {
 		s.Rules.Ready, s.Rules.ReadyWithin = func(*corev1.Pod) bool { return false }, time.Minute
 	})
 	r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
@@ -555,7 +555,7 @@ func TestAnOwnerThatOrphansItsChildrenMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)
 	r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: podtest.Now}, []string{"example.com/pods"}
-	withSpec(r, func(s *replicas.PodSpec) { s.Finalizer = "example.com/pods" })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Finalizer = "example.com/pods" })
 	r.getOwner = func() (*appsv1.ReplicaSet, error) {
 		rs := clone(r.owner)
 		rs.ResourceVersion, rs.Finalizers = "99", append(rs.Finalizers, metav1.FinalizerOrphanDependents)

@@ -175,7 +175,7 @@ func TestAvailabilityOfPodsThatCountWhileTheyGo(t *testing.T) {
 	r := newRig(1)
 	r.owner.Spec.MinReadySeconds = 60
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Rules.Active = func(*corev1.Pod) bool { return true }
 		return s, err

@@ -52,7 +52,7 @@ func rollsOut(image string) func(*appsv1.ReplicaSet) {
 // rolling adds a rollout to a Kind, one pod at a time.
 func rolling(kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		one := intstr.FromInt32(1)
 		s.MaxUnavailable = &one

@@ -29,7 +29,7 @@ import (
 func slotted() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		is.Slots = replicas.Ordinals(rs.Name)
 		return is, err
@@ -43,7 +43,7 @@ func newSlots(want int32) *podRig { return rigOf(slotted(), replicaSet(want)) }
 func newNamedSlots(want int32) (r *podRig, named *int) {
 	r, named = newSlots(want), new(int)
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		slot := is.Slots
 		is.Slots = func(i int) string { *named++; return slot(i) }
@@ -166,7 +166,7 @@ func TestSlots(t *testing.T) {
 		t.Parallel()
 		r := newSlots(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			is, err := spec(rs)
 			is.Slots = func(int) string { return "web-0" }
 			return is, err
@@ -184,7 +184,7 @@ func TestTheSlotThatIsLeftOutGoes(t *testing.T) {
 	const leftOut = "example.com/left-out"
 	newLeaving := func() *podRig {
 		r := newSlots(3)
-		withSpec(r, func(s *replicas.PodSpec) {
+		withSpec(r, func(s *replicas.SpecOfPods) {
 			slot, leaves := s.Slots, s.Owner.GetAnnotations()[leftOut] == "1"
 			s.Slots = func(i int) string {
 				if leaves && i >= 1 {
@@ -273,7 +273,7 @@ func TestSlotIsHeld(t *testing.T) {
 	t.Run("but a slot that New refuses has no hold, so a plan of one creation at a time does not come at once", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
-		withSpec(r, func(s *replicas.PodSpec) {
+		withSpec(r, func(s *replicas.SpecOfPods) {
 			s.Slots, s.BurstReplicas = replicas.Ordinals("web"), 1
 			s.New = func(string) (*corev1.Pod, error) {
 				return nil, &replicas.RefusedError{Reason: "NoDisk", Err: errors.New("no disk")}
@@ -332,7 +332,7 @@ func TestDoubtedDeletionsInSlots(t *testing.T) {
 	t.Parallel()
 	r := newSlots(1)
 	one, spec := 1, r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		is.MaxDeletions = &one
 		return is, err
@@ -363,7 +363,7 @@ const replicaNumber = "example.com/replica"
 func vertices() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		zero, one := intstr.FromInt32(0), intstr.FromInt32(1)
 		is.MaxUnavailable, is.MaxSurge = &zero, &one

@@ -110,17 +110,17 @@ type templated struct {
 
 func newTemplated(want int32) *templated {
 	r := &templated{podRig: newRig(want), cached: "one", live: "one"}
-	of := func(rs *appsv1.ReplicaSet, template string) (replicas.PodSpec, error) {
+	of := func(rs *appsv1.ReplicaSet, template string) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.Paused = template == ""
 		spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["template"] != template }
 		return spec, err
 	}
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return of(rs, r.cached) }
-	r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return of(rs, r.cached) }
+	r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		r.note(&r.calls, "read template")
 		if r.asked = rs; r.err != nil {
-			return replicas.PodSpec{}, r.err
+			return replicas.SpecOfPods{}, r.err
 		}
 		return of(rs, r.live)
 	}
@@ -215,7 +215,7 @@ func TestATemplateThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	r := newTemplated(2)
 	of := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := of(rs)
 		spec.Slots = replicas.Ordinals(rs.Name)
 		return spec, err
@@ -255,9 +255,9 @@ func TestSpecLiveMayNotBlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newTemplated(1)
-		r.kind.SpecLive = func(ctx context.Context, _ *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.SpecLive = func(ctx context.Context, _ *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			<-ctx.Done()
-			return replicas.PodSpec{}, ctx.Err()
+			return replicas.SpecOfPods{}, ctx.Err()
 		}
 		began := time.Now()
 		p, err := r.pass(t, 0, made(r.owner, 2)...)
@@ -272,7 +272,9 @@ func TestSpecLiveMayNotBlock(t *testing.T) {
 func TestASpecLiveThatReturnsNoSpec(t *testing.T) {
 	t.Parallel()
 	r := newTemplated(1)
-	r.kind.SpecLive = func(context.Context, *appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, nil }
+	r.kind.SpecLive = func(context.Context, *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+		return replicas.SpecOfPods{}, nil
+	}
 	p, err := r.pass(t, 0, made(r.owner, 2)...)
 	require.NoError(t, err, "trying again at once is useless")
 	require.ErrorContains(t, p.Err, `ReplicaSet "default/web": Kind.SpecLive failed: replicas: ReplicaSet "default/web": selector is nil`)
@@ -316,13 +318,13 @@ func TestPrepareIsNotCalledWithAnOldTemplate(t *testing.T) {
 func TestTheTemplateIsComparedAfterClaims(t *testing.T) {
 	t.Parallel()
 	r := newTemplated(0)
-	of := func(rs *appsv1.ReplicaSet, wanted int32) (replicas.PodSpec, error) {
+	of := func(rs *appsv1.ReplicaSet, wanted int32) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.Replicas, spec.BurstReplicas = wanted, 1
 		return spec, err
 	}
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return of(rs, 1) }
-	r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return of(rs, 2) }
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return of(rs, 1) }
+	r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) { return of(rs, 2) }
 	r.patch = func(*corev1.Pod) error { return notFound("web-002") }
 	pods := ready(r.owner, 3)
 	pods[2].OwnerReferences = nil
@@ -364,14 +366,14 @@ func TestALateEventDoesNotBringBackAnOldTemplate(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			r.owner.ResourceVersion = "1"
-			selecting := func(set map[string]string) replicas.PodSpec {
-				return replicas.PodSpec{Selector: labels.SelectorFromSet(set)}
+			selecting := func(set map[string]string) replicas.SpecOfPods {
+				return replicas.SpecOfPods{Selector: labels.SelectorFromSet(set)}
 			}
 			var h *handlers.Handlers
 			pass := false
 			h, err := handlers.New(handlers.Config[*appsv1.ReplicaSet, *corev1.Pod]{
 				Owner: r.kind.Owner, Owners: r, Enqueue: r.wake,
-				Spec: func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				Spec: func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 					if pass {
 						handlers.Renew(h, rs, selecting(web), nil)
 					}
@@ -388,14 +390,14 @@ func TestALateEventDoesNotBringBackAnOldTemplate(t *testing.T) {
 				require.NoError(t, h.ChildAdded(podtest.Pod("orphan")))
 			}
 			assert.Equal(t, []string{"default/web"}, r.woken, "by the second event")
-			handlers.Renew(h, r.owner, replicas.PodSpec{}, errors.New("for now"))
+			handlers.Renew(h, r.owner, replicas.SpecOfPods{}, errors.New("for now"))
 			pass = false
 			require.NoError(t, h.ChildAdded(podtest.Pod("orphan")))
 			assert.Len(t, r.woken, 1, "after an error, Spec is called again")
 		})
 	}
 	rs := replicaSet(1)
-	handlers.Renew(nil, rs, replicas.PodSpec{}, nil)
-	handlers.Renew[*appsv1.ReplicaSet](new(handlers.Handlers), nil, replicas.PodSpec{}, nil)
-	handlers.Renew(newRig(1).start().Handlers, podtest.Pod("other types"), replicas.PodSpec{}, nil)
+	handlers.Renew(nil, rs, replicas.SpecOfPods{}, nil)
+	handlers.Renew[*appsv1.ReplicaSet](new(handlers.Handlers), nil, replicas.SpecOfPods{}, nil)
+	handlers.Renew(newRig(1).start().Handlers, podtest.Pod("other types"), replicas.SpecOfPods{}, nil)
 }

@@ -306,8 +306,8 @@ func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
 	}}
 	kind := controller.Kind[*unstructured.Unstructured, *corev1.Pod]{
 		Owner: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}, Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec: func(*unstructured.Unstructured) (replicas.PodSpec, error) {
-			return replicas.PodSpec{Selector: labels.SelectorFromSet(web), New: func(string) (*corev1.Pod, error) { return &corev1.Pod{}, nil }}, nil
+		Spec: func(*unstructured.Unstructured) (replicas.SpecOfPods, error) {
+			return replicas.SpecOfPods{Selector: labels.SelectorFromSet(web), New: func(string) (*corev1.Pod, error) { return &corev1.Pod{}, nil }}, nil
 		},
 		Status: func(o *unstructured.Unstructured, _ controller.Outcome[*corev1.Pod]) error {
 			unstructured.RemoveNestedField(o.Object, "status", "replicas")
@@ -346,9 +346,9 @@ func TestAStatusThatDiffersInNothingThatIsSent(t *testing.T) {
 func refusing(want int32) *podRig {
 	r := newRig(want)
 	spec, status := r.kind.Spec, r.kind.Status
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		if *rs.Spec.Replicas == 7 {
-			return replicas.PodSpec{}, fmt.Errorf("wrapped: %w", &replicas.RefusedError{Reason: "Seven", Err: errors.New("seven is too many")})
+			return replicas.SpecOfPods{}, fmt.Errorf("wrapped: %w", &replicas.RefusedError{Reason: "Seven", Err: errors.New("seven is too many")})
 		}
 		return spec(rs)
 	}
@@ -429,13 +429,15 @@ func TestARefusedSpecHasACondition(t *testing.T) {
 		r := refusing(1)
 		r.kind.Refused = func(*appsv1.ReplicaSet, error) { assert.Fail(t, "called") }
 		spec := r.kind.Spec
-		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, errors.New("boom") }
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+			return replicas.SpecOfPods{}, errors.New("boom")
+		}
 		_, err := r.pass(t, 0)
 		require.ErrorContains(t, err, "boom")
 		assert.Empty(t, r.statuses)
 		r = refusing(1)
 		r.kind.Refused = func(*appsv1.ReplicaSet, error) { assert.Fail(t, "called") }
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.New = func(string) (*corev1.Pod, error) { return nil, &replicas.RefusedError{Reason: "Seven"} }
 			return s, err

@@ -44,7 +44,7 @@ func TestASelectorThatIsMissingForAPass(t *testing.T) {
 	t.Parallel()
 	r := newProcess(2)
 	spec, isMissing := r.kind.Spec, false
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		if isMissing {
 			s.Selector = nil
@@ -177,7 +177,7 @@ func TestADeletionInFlightIsLookedForThoughItHoldsNothingBack(t *testing.T) {
 func TestThoseThatMustGoGoAfterAConflict(t *testing.T) {
 	t.Parallel()
 	r := newRig(4)
-	withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(*corev1.Pod) bool { return true } })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustGo = func(*corev1.Pod) bool { return true } })
 	pods, refused := versioned(podsOf(r.owner, 4)), false
 	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
 		if p.Name == "web-001" && !refused {
@@ -204,7 +204,7 @@ func TestThoseThatMustGoGoAfterAConflict(t *testing.T) {
 func TestAChildThatMustGoBesideADeletionInFlight(t *testing.T) {
 	t.Parallel()
 	r, must := newRig(2), ""
-	withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == must } })
+	withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == must } })
 	pods := versioned(podsOf(r.owner, 3))
 	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
 	_, err := r.pass(t, 0, pods...)

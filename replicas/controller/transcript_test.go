@@ -183,7 +183,7 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{podRig: newRig(0), t: t}
 	s.change = s.changes
-	withSpecOf(s.podRig, func(rs *appsv1.ReplicaSet, spec *replicas.PodSpec) {
+	withSpecOf(s.podRig, func(rs *appsv1.ReplicaSet, spec *replicas.SpecOfPods) {
 		if groups, ok := rs.Annotations["groups"]; ok {
 			groupsTo(spec, strings.Fields(groups))
 		}
@@ -387,7 +387,7 @@ func (s *scene) changes(shown *corev1.Pod, patch selector.Patch) (patched *corev
 }
 
 // groupsTo divides the pods of a spec by their label "group".
-func groupsTo(spec *replicas.PodSpec, words []string) {
+func groupsTo(spec *replicas.SpecOfPods, words []string) {
 	spec.Replicas, spec.Template = 0, nil
 	spec.GroupOf = func(p *corev1.Pod) string { return p.Labels["group"] }
 	for _, word := range words {
@@ -427,7 +427,7 @@ func groupsTo(spec *replicas.PodSpec, words []string) {
 }
 
 // changesTo makes a spec change its pods in place. A pod is ready if it runs the template that it bears.
-func changesTo(spec *replicas.PodSpec, template string, options ...string) {
+func changesTo(spec *replicas.SpecOfPods, template string, options ...string) {
 	var change replicas.Change[*corev1.Pod]
 	withList := false
 	for _, option := range options {

@@ -308,7 +308,7 @@ func TestTwoChildTypesOfOneOwner(t *testing.T) {
 	mgr := newManager(t, manager.Options{}, namespace)
 	const podsFinalizer, servicesFinalizer = "example.com/pods", "example.com/services"
 	ofPods, ofServices := controller.ReplicaSets(), services()
-	ofPods.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	ofPods.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Finalizer = podsFinalizer
 		return s, err

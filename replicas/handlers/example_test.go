@@ -55,7 +55,7 @@ func ExampleRenew() {
 	rs := replicastest.NewReplicaSet("default", "web", 1)
 	rs.UID, rs.ResourceVersion = "uid-of-web", "1"
 	template := "web:1"
-	spec := func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	spec := func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		image := template
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != image }

@@ -43,7 +43,7 @@ func ExampleStory() {
 		addresses := sets.New[string]()
 		s.Kind = controller.ReplicaSets()
 		spec := s.Kind.Spec
-		s.Kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s.Kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			is, err := spec(rs)
 			is.Slots = replicas.Ordinals(rs.Name)
 			return is, err

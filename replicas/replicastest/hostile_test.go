@@ -30,11 +30,11 @@ type hostile struct {
 	passes     []podPass
 }
 
-func newHostile(t *testing.T, want int32, change func(*replicas.PodSpec)) *hostile {
+func newHostile(t *testing.T, want int32, change func(*replicas.SpecOfPods)) *hostile {
 	t.Helper()
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		change(&s)
 		return s, err
@@ -94,7 +94,7 @@ func (h *hostile) gates() map[controller.GateReason]controller.Gate {
 	return gates
 }
 
-func asIs(*replicas.PodSpec) {}
+func asIs(*replicas.SpecOfPods) {}
 
 func disown(p *corev1.Pod) { p.OwnerReferences = nil }
 
@@ -218,7 +218,7 @@ func TestReadyWithinWhileClocksAreApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHostile(t, 3, func(s *replicas.PodSpec) { s.Rules.ReadyWithin = 5 * time.Minute })
+			h := newHostile(t, 3, func(s *replicas.SpecOfPods) { s.Rules.ReadyWithin = 5 * time.Minute })
 			h.controller.Skew = skews.controller
 			inside.Of[inside.Cluster](h.PodCluster).SkewNodes(skews.nodes)
 			h.run(time.Hour)

@@ -283,8 +283,8 @@ func TestPodsOfAnOwnKind(t *testing.T) {
 	t.Parallel()
 	kind := controller.Kind[*pool, *corev1.Pod]{
 		Owner: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}, Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec: func(p *pool) (replicas.PodSpec, error) {
-			return replicas.PodSpec{
+		Spec: func(p *pool) (replicas.SpecOfPods, error) {
+			return replicas.SpecOfPods{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
 				Template: &corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
@@ -509,7 +509,7 @@ func TestCheckUpdateOfPods(t *testing.T) {
 	t.Parallel()
 	kind := controller.ReplicaSets()
 	var ready func(*corev1.Pod) bool
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.Rules.Ready = ready
 		spec.Update = func(p *corev1.Pod) (c replicas.Change[*corev1.Pod]) {

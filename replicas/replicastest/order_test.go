@@ -33,7 +33,7 @@ func TestOrdersInWords(t *testing.T) {
 			require.NoError(t, err)
 			kind := controller.ReplicaSets()
 			original := kind.Spec
-			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				spec, err := original(rs)
 				spec.Rules.Order = order
 				return spec, err

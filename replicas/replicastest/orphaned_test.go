@@ -57,7 +57,7 @@ func TestNoDeletionMeetsAPodThatHasChanged(t *testing.T) {
 				t.Parallel()
 				kind := controller.ReplicaSets()
 				spec := kind.Spec
-				kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 					is, err := spec(rs)
 					is.Finalizer = finalizer
 					return is, err

@@ -26,7 +26,7 @@ import (
 func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Labels["go"] != "" }
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Labels["stay"] != "" }

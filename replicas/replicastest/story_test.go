@@ -123,7 +123,7 @@ func TestRulesOfStories(t *testing.T) {
 		}, "0 children are alive, want "},
 		"not as wanted in a group": {func(s *podStory) {
 			spec := s.Kind.Spec
-			s.Kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			s.Kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				all, err := spec(rs)
 				n := all.Replicas
 				all.Replicas, all.Template, all.GroupOf = 0, nil, func(p *corev1.Pod) string { return p.Labels["group"] }

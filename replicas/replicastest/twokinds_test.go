@@ -99,7 +99,7 @@ func newDuo(t *testing.T) *duo {
 	t.Helper()
 	d := &duo{}
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Finalizer = "example.com/pods"
 		return s, err

@@ -234,7 +234,7 @@ func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *co
 	spec := kind.Spec
 	criteria := append([]podrank.Criterion[*corev1.Pod]{podrank.First("Kubernetes deleted it", w.goesFirst)}, podrank.Kubernetes().Criteria()...)
 	order := podrank.Must(podrank.NewOrder(criteria...))
-	kind.Spec = func(owner O) (replicas.PodSpec, error) {
+	kind.Spec = func(owner O) (replicas.SpecOfPods, error) {
 		s, err := spec(owner)
 		s.Rules.Order = order
 		return s, err

@@ -67,7 +67,7 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 		opts:   controller.Options{Events: eventList{ours.server}},
 	}
 	spec := ours.kind.Spec
-	ours.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	ours.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.BurstReplicas = c.Burst
 		return s, err

@@ -196,7 +196,7 @@ func (c scene) claimFails(patches []string, pod string) bool {
 func deletingFirst(pods []string) func(*wiring) {
 	return func(w *wiring) {
 		spec := w.kind.Spec
-		w.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		w.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 			s, err := spec(rs)
 			s.Rules.Order = podrank.Must(podrank.NewOrder(podrank.First("Kubernetes deleted it", func(p *corev1.Pod) bool { return slices.Contains(pods, p.Name) })))
 			return s, err

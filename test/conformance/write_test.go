@@ -129,7 +129,7 @@ func (c statusOnly) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, patc
 func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInterface) error {
 	active, terminating := c.claimed()
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.New = func(string) (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that the template does not matter
 		spec.Paused = true                                                                    // so that nothing is created or deleted

@@ -272,7 +272,7 @@ func (p pool) create(t *testing.T, s rollingStory) {
 	t.Helper()
 	kind := controller.ReplicationControllers()
 	inner := kind.Spec
-	kind.Spec = func(rc *corev1.ReplicationController) (replicas.PodSpec, error) {
+	kind.Spec = func(rc *corev1.ReplicationController) (replicas.SpecOfPods, error) {
 		spec, err := inner(rc)
 		spec.MaxUnavailable, spec.MaxSurge = &s.unavailable, &s.surge
 		spec.Rules.MustGo = func(pod *corev1.Pod) bool {

@@ -27,7 +27,7 @@ import (
 // back.
 type held struct {
 	*world
-	spec func(*replicas.PodSpec) // changes the spec of web; may be nil
+	spec func(*replicas.SpecOfPods) // changes the spec of web; may be nil
 
 	is    sync.Mutex
 	gates []controller.Gate // of the last pass
@@ -39,7 +39,7 @@ func hold(t *testing.T) (h *held, changes *atomic.Bool) {
 	h, changes = &held{}, &atomic.Bool{}
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		if h.spec != nil && changes.Load() {
 			h.spec(&s)
@@ -109,16 +109,16 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	t.Run("SpecRefused", func(t *testing.T) {
 		t.Parallel()
 		h, changes := hold(t)
-		h.spec = func(s *replicas.PodSpec) { s.Replicas = -1 }
+		h.spec = func(s *replicas.SpecOfPods) { s.Replicas = -1 }
 		h.runs(1)
 		changes.Store(true)
 		h.scale(2)
 		h.by(controller.SpecRefused, true)
 	})
-	for reason, spec := range map[controller.GateReason]func(*replicas.PodSpec){
-		controller.Paused:       func(s *replicas.PodSpec) { s.Paused = true },
-		controller.MustStay:     func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } },
-		controller.MaxDeletions: func(s *replicas.PodSpec) { s.MaxDeletions = new(int) },
+	for reason, spec := range map[controller.GateReason]func(*replicas.SpecOfPods){
+		controller.Paused:       func(s *replicas.SpecOfPods) { s.Paused = true },
+		controller.MustStay:     func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } },
+		controller.MaxDeletions: func(s *replicas.SpecOfPods) { s.MaxDeletions = new(int) },
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +138,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 		t.Parallel()
 		h, changes := hold(t)
 		changes.Store(true)
-		h.spec = func(s *replicas.PodSpec) { s.Slots = replicas.Ordinals("web") }
+		h.spec = func(s *replicas.SpecOfPods) { s.Slots = replicas.Ordinals("web") }
 		stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}, Spec: podSpec}
 		_, err := h.client.CoreV1().Pods(h.namespace).Create(t.Context(), stranger, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -167,7 +167,7 @@ func isUp(pod *corev1.Pod) bool {
 // inPlace returns a Kind that gives its pods new images in place, a tenth of them at once.
 func inPlace() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind, tenth := controller.ReplicaSets(), intstr.FromString("10%")
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.MaxUnavailable, s.Rules.Ready = &tenth, isUp
 		s.Update = func(pod *corev1.Pod) (c replicas.Change[*corev1.Pod]) {
@@ -229,7 +229,7 @@ func isDraining(pod *corev1.Pod) bool { return isAsked(pod) && pod.DeletionTimes
 // retiring returns a Kind whose pods are asked to leave.
 func retiring() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Retire = func(pod *corev1.Pod, leaves bool) (c replicas.Change[*corev1.Pod]) {
 			c.To = pod.DeepCopy()
@@ -381,7 +381,7 @@ func TestMarksWithinTheLagOfTheCache(t *testing.T) {
 // grouped returns a Kind whose groups and their numbers are an annotation of the template, such as "gpu=3 cpu=1".
 func grouped() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := replicas.ReplicaSetSpec(rs)
 		s.Replicas, s.Template = 0, nil
 		s.GroupOf = groupOf

@@ -157,7 +157,7 @@ func TestAVictimThatMustStayByNow(t *testing.T) {
 	t.Parallel()
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		s, err := spec(rs)
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["job"] != "" }
 		return s, err

@@ -113,7 +113,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, turn := kind.Spec, 0
 	kind.ClusterScoped = s.anywhere
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		is, err := spec(rs)
 		is.BurstReplicas = s.burst
 		is.Rules.ReadyWithin = s.within

@@ -67,7 +67,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	}
 	rsc.syncHandler = rsc.syncReplicaSet
 	kind := kit.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(stored(rs))
 		spec.BurstReplicas = burstReplicas
 		return spec, err

@@ -130,7 +130,7 @@ func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterfac
 		}}
 	}
 	kind := kit.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.Replicas = newStatus.Replicas
 		return spec, err

@@ -61,7 +61,7 @@ func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-func specWithoutCost(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+func specWithoutCost(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 	spec, err := replicas.ReplicaSetSpec(rs)
 	spec.Rules.Order = podrank.Must(podrank.Kubernetes().Without(podrank.DeletionCost().Name()))
 	return spec, err
