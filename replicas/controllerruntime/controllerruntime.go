@@ -77,6 +77,24 @@ type Options struct {
 //
 // When the API server was restored from a backup, the manager's Start returns an error that wraps
 // controller.ErrRestored, unless Options.Controller.OnRestored is set.
+//
+// The metrics of the controller are registered in controller-runtime's registry, and their names begin with
+// "replicakit_". Events go to the manager's recorder.
+//
+// The operator's role must allow it to:
+//   - get, list and watch owners and children
+//   - create, delete and patch children
+//   - patch the status of owners
+//   - update the finalizers subresource of owners, such as workerpools/finalizers
+//   - create and patch Event objects
+//
+// For leader election, a Role in the namespace of the lease must allow it to create leases, and to get and
+// update the lease by its name (resourceNames). A ClusterRole would allow it to take the leases of the
+// control plane.
+//
+// The permission for finalizers is required if the admission plugin OwnerReferencesPermissionEnforcement is
+// on, as on OpenShift. The plugin checks this permission because children block the deletion of their
+// owner.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -143,6 +161,53 @@ func (r *Reconciler[O, C]) named(err error) error {
 // A Reconciler reconciles owners. Its method Reconcile makes one pass for an owner. Add makes a Reconciler and adds
 // it to a manager, and New makes one for a controller that you build yourself. The zero Reconciler ignores every
 // event, and its method Reconcile returns an error.
+//
+// # What is read where
+//
+// Passes read the cache, and find children by an index; see Index. They list the cached objects without copying
+// them, so the functions of a Kind must not change these objects. Without an index, and with copies, a pass would
+// copy all pods in the namespace, even for a ReplicaSet with ten pods: 34 MB with 10,000 pods; see
+// BenchmarkChildren.
+//
+// The manager's API reader reads from the server, without a cache. With it, a pass reads the owner before the
+// first adoption and before children are deleted, looks for a child whose creation failed, and lists the children
+// if the cache is known to be old or the process is new.
+//
+// A transform of the cache (cache.Options.DefaultTransform, or ByObject.Transform) may drop fields that the
+// Kind does not read, such as annotations and managedFields.
+//
+// You may limit the cache to namespaces, labels or fields. But when the cache contains an owner, it must also
+// contain all its children, because a child outside the cache counts as missing. The index and the namespaces of
+// the cache are checked when the manager starts, but not its label selectors and field selectors.
+//
+// # The version of the cache
+//
+// In controller-runtime 0.24 and later, a cache reports the resourceVersion that it has reached, and a pass waits
+// until the cache shows the writes of earlier passes. In earlier releases it reports none, and neither does the
+// cache of a manager with several cache.Options.DefaultNamespaces. Then a pass waits for the creations and
+// deletions that the controller expects, but not for the controller's other writes of children:
+//   - After a child was adopted or released, passes use the child from the server's response until the cache
+//     shows the change. When that takes longer than the ExpectationsTimeout, the child is adopted or released
+//     once more.
+//   - After a live list, passes use each child from that list until the cache shows the same or a newer version.
+//   - A new process makes one live list of an owner's children before it first creates or deletes children of
+//     that owner, where one small list for all owners is sufficient with a cache that reports its
+//     resourceVersion. It also makes a live read of the owner before it first creates children of that owner,
+//     unless the owner was written after the process started.
+//   - The restore of a server from a backup (controller.ErrRestored) is noticed later, because no list can
+//     be compared with the resourceVersion of the cache.
+//
+// # Reads that wait for writes
+//
+// In controller-runtime 0.25 and later, a client's reads from the cache can wait until the cache shows the
+// client's own writes (client.CacheOptions.EnableReadYourWritesConsistency). While all writes of children go through
+// the client and succeed, a plain loop with this option creates no child twice. A Reconciler still keeps a record of its
+// calls, for a call without an answer, a watch that hangs, a restored server and a new leader; docs/why.md compares
+// the two in each of these cases. It reads the cache directly instead of through the client, so its passes never wait in
+// a read, whether or not the option is on.
+//
+// Neither a plain loop nor a Reconciler protects you if another process writes at the same time, for example a
+// previous leader that has not stopped.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller

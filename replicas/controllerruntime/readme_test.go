@@ -27,3 +27,12 @@ func TestREADME(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(program, "\n"), 45, "lines")
 	assert.Contains(t, string(readme), "```go\n"+program+"```\n")
 }
+
+// The command go doc prints the comment of the package and then its functions. Both fit on a screen of 24 lines.
+func TestTheFirstScreenShowsAFunction(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, comment, _ := strings.Cut(string(doc), "\n\n")
+	assert.LessOrEqual(t, strings.Count(comment, "\n//")+1, 17, "lines; go doc breaks lines at 80 characters, so it prints more")
+}
