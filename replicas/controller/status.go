@@ -209,7 +209,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	return nil
 }
 
-// onlyStatus returns an error that says what Kind.Status has changed beside the status.
+// onlyStatus returns an error that says what Kind.Status has changed other than the status.
 func onlyStatus(owner, updated any) error {
 	if sameBesideStatus(owner, updated) {
 		return nil
@@ -248,7 +248,7 @@ func (p *pass[O, C]) tellFaulty(err error) {
 	p.gate(StatusFaulty, "", 0, err)
 }
 
-// repeats counts the status writes in a row that nobody else and no other outcome has caused.
+// repeats counts the status writes in a row that neither another client nor another outcome has caused.
 func (p *pass[O, C]) repeats(isOwn bool) {
 	text := fmt.Append(nil, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
 	for _, c := range slices.Concat(p.Active, p.Terminating, p.Ended) {
