@@ -799,7 +799,7 @@ func TestWhatIsMissingOnceThoseThatMustGoAreDeleted(t *testing.T) {
 		r := mustGoRig(3, "web-000")
 		pods := versioned(podsOf(r.owner, 3))
 		r.live = func() ([]*corev1.Pod, error) { return append(podsOf(r.owner, 4)[2:], pods[1]), nil }
-		_ = versionsOf(r.podRig, r.changed)
+		_ = versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, pass.Created)

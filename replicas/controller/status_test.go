@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,162 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// passStatus makes a pass, and returns the owner with the status that the pass wrote. If the pass wrote no status,
-// passStatus returns nil. After a write, the cache shows the owner with the new status.
-func passStatus(t *testing.T, r *podRig, pods ...*corev1.Pod) *appsv1.ReplicaSet {
-	t.Helper()
-	before := len(r.statuses)
-	_, err := r.pass(t, 0, pods...)
-	require.NoError(t, err)
-	r.settle()
-	if len(r.statuses) == before {
-		return nil
-	}
-	written := r.statuses[before].DeepCopy()
-	r.stored(written)
-	r.owner = written
-	return written
-}
-
-// Servers before 1.35 drop terminatingReplicas unless a feature gate is set.
-func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
-	t.Parallel()
-	t.Run("T9 U1 a status that is not stored as it was sent is sent once", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(2)
-		drop := func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = nil }
-		r.stored = drop
-		pods := podsOf(r.owner, 2)
-		going := podtest.Pod("going", owned(r.owner), podtest.Deleting)
-		require.NotNil(t, passStatus(t, r, pods...))
-		for range 10 {
-			require.Nil(t, passStatus(t, r, pods...), "U1 T9 idle passes write nothing")
-		}
-		changed := passStatus(t, r, append(pods, going)...)
-		require.NotNil(t, changed, "another count is sent, and dropped, once")
-		require.EqualValues(t, 1, podtest.Terminating(r.statuses[1].Status))
-		for range 10 {
-			require.Nil(t, passStatus(t, r, append(pods, going)...))
-		}
-		r.stored = func(*appsv1.ReplicaSet) {} // the server is upgraded
-		r.owner.Generation++
-		require.EqualValues(t, 1, podtest.Terminating(passStatus(t, r, append(pods, going)...).Status))
-		require.Zero(t, podtest.Terminating(passStatus(t, r, pods...).Status), "what it keeps is written again")
-		require.Nil(t, passStatus(t, r, pods...))
-	})
-}
-
-// A status that did not stay is sent again, first at once and then after growing delays.
-func TestAStatusThatDoesNotStay(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		stored func(rs *appsv1.ReplicaSet)        // what the server changes before it answers
-		after  func(rs *appsv1.ReplicaSet, n int) // what others change after the n-th answer
-		until  int                                // in seconds; a pass begins each second
-		want   []int                              // the seconds in which the status was sent
-	}{
-		"a server that ignores a status is asked again after a minute, doubling to an hour": {
-			stored: func(rs *appsv1.ReplicaSet) { rs.Status = appsv1.ReplicaSetStatus{} },
-			until:  11_100, want: []int{0, 60, 180, 420, 900, 1860, 3780, 7380, 10980},
-		},
-		"what a webhook changes after each answer is sent again at once, and then after a second, doubling to a minute": {
-			after: func(rs *appsv1.ReplicaSet, n int) { rs.Status.Replicas = int32(100 + n) },
-			until: 260, want: []int{0, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244},
-		},
-		"what two others change in turn is sent again as rarely": {
-			after: func(rs *appsv1.ReplicaSet, n int) { rs.Status.Replicas = int32(100 + n%2) },
-			until: 70, want: []int{0, 1, 2, 4, 8, 16, 32, 64},
-		},
-		"what another changes once is sent again once": {
-			after: func(rs *appsv1.ReplicaSet, n int) {
-				if n == 0 {
-					rs.Status.Replicas = 100
-				}
-			},
-			until: 260, want: []int{0, 1},
-		},
-		"a server that drops a field, and another that changes the rest once": {
-			stored: func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = nil },
-			after: func(rs *appsv1.ReplicaSet, n int) {
-				if n == 5 {
-					rs.Status.Replicas = 100
-				}
-			},
-			until: 1930, want: []int{0, 60, 180, 420, 900, 1860, 1920},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(2)
-			if tt.stored != nil {
-				r.stored = tt.stored
-			}
-			pods := podsOf(r.owner, 2)
-			var sent []int
-			for at := range tt.until {
-				pass, err := r.pass(t, at, pods...)
-				require.NoError(t, err)
-				if pass.Status == nil {
-					continue
-				}
-				shown := pass.Status.DeepCopy()
-				if tt.after != nil {
-					tt.after(shown, len(sent))
-				}
-				sent = append(sent, at)
-				r.owner = shown
-				r.settle()
-			}
-			assert.Equal(t, tt.want, sent)
-		})
-	}
-	t.Run("the pass requests the next one for the end of the delay", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(2)
-		r.stored = func(rs *appsv1.ReplicaSet) { rs.Status = appsv1.ReplicaSetStatus{} }
-		require.NotNil(t, passStatus(t, r, podsOf(r.owner, 2)...))
-		pass, err := r.pass(t, 10, podsOf(r.owner, 2)...)
-		require.NoError(t, err)
-		assert.Equal(t, 50*time.Second, pass.RequeueAfter)
-	})
-}
-
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	t.Run("U2 U6 Y11 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(2)
-		r.owner.Generation = 4
-		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
-		require.NoError(t, err)
-		require.Len(t, r.statuses, 1)
-		assert.EqualValues(t, 2, r.statuses[0].Status.Replicas)
-		assert.EqualValues(t, 4, r.statuses[0].Status.ObservedGeneration)
-		assert.Zero(t, r.owner.Status.Replicas, "Y14 the cached owner stays as it was")
-		assert.Equal(t, r.statuses[0].Status, pass.Status.Status)
-	})
-	t.Run("U1 a status that is there already is not written again", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(2)
-		pods := podsOf(r.owner, 2)
-		require.NotNil(t, passStatus(t, r, pods...))
-		require.Nil(t, passStatus(t, r, pods...))
-		require.Nil(t, r.last.Status)
-	})
-	t.Run("a pass that observed nothing writes nothing", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
-		_, err := r.sync(t, t.Context())
-		require.ErrorContains(t, err, "boom")
-		assert.Empty(t, r.statuses)
-	})
 	t.Run("a kind without Status has no status step", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
@@ -200,27 +49,12 @@ func TestStatus(t *testing.T) {
 		r := newRig(2)
 		r.kind.StatusOf = nil
 		pods := podsOf(r.owner, 2)
-		require.NotNil(t, passStatus(t, r, pods...))
-		require.Nil(t, passStatus(t, r, pods...))
-	})
-	t.Run("T8 pods on their way out are counted", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(0)
-		assert.EqualValues(t, 1, podtest.Terminating(passStatus(t, r, podtest.Pod("a", owned(r.owner), podtest.Deleting)).Status))
-	})
-	t.Run("Y12 X9 of a write the answer's version is recorded as an own one", func(t *testing.T) {
-		t.Parallel()
-		r := atVersions(newRig(0), "9", "")
-		r.stored = func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "10" }
-		_, err := r.pass(t, 0)
-		require.NoError(t, err)
-		pass, err := r.pass(t, 0)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"replicasets.apps"}, gatesOf(pass.Gates, controller.OwnWriteNotSeen))
-		r.ownersVersion, r.owner.ResourceVersion = "10", "10"
-		pass, err = r.pass(t, 0)
-		require.NoError(t, err)
-		assert.Empty(t, pass.Gates)
+		for range 2 {
+			_, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			require.Len(t, r.statuses, 1)
+			r.owner = r.statuses[0]
+		}
 	})
 	t.Run("a client without an answer is an error", func(t *testing.T) {
 		t.Parallel()
@@ -228,26 +62,6 @@ func TestStatus(t *testing.T) {
 		r.noStatus = true
 		_, err := r.pass(t, 0)
 		require.ErrorContains(t, err, "the client returned no object")
-	})
-	t.Run("Y13 T11 the pass's error comes back, and stands in the condition", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		boom := errors.New("boom")
-		r.create = func(int) error { return boom }
-		_, err := r.pass(t, 0)
-		require.ErrorIs(t, err, boom)
-		require.Len(t, r.statuses[0].Status.Conditions, 1)
-		assert.Equal(t, "FailedCreate", r.statuses[0].Status.Conditions[0].Reason)
-		assert.Equal(t, "boom", r.statuses[0].Status.Conditions[0].Message)
-	})
-	t.Run("T15 W45 a pass that merely waited leaves the condition", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		r.owner.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: "True", Reason: "FailedCreate"}}
-		r.awaits(r.owner, "web-lost")
-		_, err := r.pass(t, 0)
-		require.NoError(t, err)
-		assert.Len(t, r.statuses[0].Status.Conditions, 1)
 	})
 }
 
@@ -491,106 +305,14 @@ func TestARefusedSpecHasACondition(t *testing.T) {
 
 func TestStatusRetries(t *testing.T) {
 	t.Parallel()
-	conflictOnce := func(write int, _ *appsv1.ReplicaSet) error {
-		if write == 1 {
-			return conflict("web")
-		}
-		return nil
-	}
-	t.Run("U2 U3 a conflict is tried once more on a fresh read, with the same status", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		r.owner.Generation = 3
-		r.patchStatus = conflictOnce
-		r.getOwner = func() (*appsv1.ReplicaSet, error) {
-			live := r.owner.DeepCopy()
-			live.Generation, live.ResourceVersion = 9, "fresh"
-			return live, nil
-		}
-		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
-		require.NoError(t, err)
-		require.Len(t, r.statuses, 2)
-		assert.Equal(t, 1, r.ownerGets)
-		assert.Equal(t, "fresh", r.statuses[1].ResourceVersion)
-		assert.Equal(t, r.statuses[0].Status, r.statuses[1].Status)
-		assert.EqualValues(t, 3, r.statuses[1].Status.ObservedGeneration)
-	})
-	t.Run("U1 a status that is there by then is not written again", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		r.patchStatus = conflictOnce
-		r.getOwner = func() (*appsv1.ReplicaSet, error) {
-			live := r.owner.DeepCopy()
-			live.ResourceVersion, live.Status = "fresh", r.statuses[0].Status
-			return live, nil
-		}
-		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
-		require.NoError(t, err)
-		assert.Len(t, r.statuses, 1)
-	})
-	t.Run("U3 U4 a second conflict is the error", func(t *testing.T) {
+	t.Run("a read without an answer is the error", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
 		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return conflict("web") }
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, nil } //nolint:nilnil // what a careless client does
 		_, err := r.pass(t, 0)
-		assert.True(t, apierrors.IsConflict(err))
-		assert.Len(t, r.statuses, 2)
-	})
-	for name, read := range map[string]func(r *podRig) (*appsv1.ReplicaSet, error){
-		"U4 a read that fails is the error: not found": func(*podRig) (*appsv1.ReplicaSet, error) { return nil, notFound("web") },
-		"a read without an answer is the error: the client returned no object": func(*podRig) (*appsv1.ReplicaSet, error) {
-			return nil, nil //nolint:nilnil // what a careless client does
-		},
-		"W47 another object of that name is not written to: original is gone: got uid other, wanted uid-of-web": func(r *podRig) (*appsv1.ReplicaSet, error) {
-			other := r.owner.DeepCopy()
-			other.UID = "other"
-			return other, nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(0)
-			r.patchStatus = conflictOnce
-			r.getOwner = func() (*appsv1.ReplicaSet, error) { return read(r) }
-			_, err := r.pass(t, 0)
-			_, want, _ := strings.Cut(name, ": ")
-			require.ErrorContains(t, err, want)
-			assert.Len(t, r.statuses, 1)
-		})
-	}
-	t.Run("W47 only a conflict is tried again", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(0)
-		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "policy") }
-		_, err := r.pass(t, 0)
-		assert.True(t, apierrors.IsForbidden(err))
-		assert.Equal(t, []string{`Warning FailedStatus Error writing the status: pods "web" is forbidden: policy (the right to patch replicasets/status in the group "apps" is needed)`}, r.events)
-		_, err = r.pass(t, 1)
-		require.Error(t, err)
-		assert.Empty(t, r.events, "once while it lasts")
-		assert.Len(t, r.statuses, 2)
-		require.ErrorContains(t, err, `controller: writing status of ReplicaSet "default/web"`)
-		assert.Zero(t, r.ownerGets)
-	})
-	t.Run("U5 W48 both errors come back, the status's first", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		boom := errors.New("boom")
-		r.create = func(int) error { return boom }
-		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return busy(4) }
-		pass, err := r.pass(t, 0)
-		require.ErrorIs(t, err, boom)
-		assert.True(t, apierrors.IsTooManyRequests(err))
-		assert.Less(t, strings.Index(err.Error(), "slow down"), strings.Index(err.Error(), "boom"))
-		assert.Equal(t, 4*time.Second, pass.RequeueAfter, "the server says when")
-	})
-	t.Run("W27 no server puts a status off for more than five minutes", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(0)
-		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return busy(math.MaxInt32) }
-		pass, err := r.pass(t, 0)
-		require.Error(t, err)
-		assert.Equal(t, 5*time.Minute, pass.RequeueAfter)
+		require.ErrorContains(t, err, "the client returned no object")
+		assert.Len(t, r.statuses, 1)
 	})
 	t.Run("W46 the write ends with the caller's context", func(t *testing.T) {
 		t.Parallel()
@@ -603,109 +325,6 @@ func TestStatusRetries(t *testing.T) {
 		_, err := r.sync(t, ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Empty(t, r.statuses)
-	})
-}
-
-func TestStatusAvailability(t *testing.T) {
-	t.Parallel()
-	newRig := func() *podRig {
-		r := newRig(3)
-		r.owner.Spec.MinReadySeconds = 60
-		return r
-	}
-	pod := func(r *podRig, name string, ready podtest.Option) *corev1.Pod {
-		return podtest.Pod(name, owned(r.owner), ready)
-	}
-	readyFor := func(r *podRig, name string, seconds int) *corev1.Pod {
-		return pod(r, name, podtest.ReadySince(podtest.Now.Add(-time.Duration(seconds)*time.Second)))
-	}
-	t.Run("M1 M2 the next pod to become available asks for a pass", func(t *testing.T) {
-		t.Parallel()
-		r := newRig()
-		pass, err := r.pass(t, 0, readyFor(r, "a", 10), readyFor(r, "b", 45), readyFor(r, "c", 99))
-		require.NoError(t, err)
-		assert.Equal(t, 15*time.Second, pass.RequeueAfter)
-		assert.EqualValues(t, 1, pass.Counts.Available)
-		assert.EqualValues(t, 1, r.statuses[0].Status.AvailableReplicas)
-	})
-	t.Run("M2 the time that the pass took is taken off", func(t *testing.T) {
-		t.Parallel()
-		for took, want := range map[time.Duration]time.Duration{5 * time.Second: 10 * time.Second, time.Minute: 1} {
-			r := newRig()
-			*r.owner.Spec.Replicas = 1
-			r.patchStatus = func(int, *appsv1.ReplicaSet) error {
-				r.now = r.now.Add(took)
-				return nil
-			}
-			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
-			require.NoError(t, err)
-			assert.Equal(t, want, pass.RequeueAfter, "overdue is at once")
-			assert.Equal(t, took, pass.Took)
-		}
-	})
-	t.Run("M1 an earlier wish of the pass stands", func(t *testing.T) {
-		t.Parallel()
-		r := newRig()
-		*r.owner.Spec.Replicas = 2
-		r.awaits(r.owner, "web-lost")
-		pass, err := r.pass(t, 290, readyFor(r, "b", -250))
-		require.NoError(t, err)
-		assert.Equal(t, 10*time.Second, pass.RequeueAfter.Round(time.Second))
-	})
-	t.Run("M1 nothing is asked for when every ready pod is available", func(t *testing.T) {
-		t.Parallel()
-		r := newRig()
-		*r.owner.Spec.Replicas = 2
-		pass, err := r.pass(t, 0, readyFor(r, "c", 99), pod(r, "d", podtest.NotReady))
-		require.NoError(t, err)
-		assert.Zero(t, pass.RequeueAfter)
-	})
-	t.Run("U7 M1 the pods are looked at, whatever the server stored", func(t *testing.T) {
-		t.Parallel()
-		for _, available := range []int32{0, 1} {
-			r := newRig()
-			*r.owner.Spec.Replicas = 1
-			r.stored = func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = available }
-			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
-			require.NoError(t, err)
-			assert.Equal(t, 15*time.Second, pass.RequeueAfter)
-		}
-	})
-	t.Run("M3 W58 a ready pod without a transition time asks for nothing", func(t *testing.T) {
-		t.Parallel()
-		r := newRig()
-		*r.owner.Spec.Replicas = 1
-		pass, err := r.pass(t, 0, pod(r, "a", podtest.ReadySince(time.Time{})))
-		require.NoError(t, err)
-		assert.Zero(t, pass.RequeueAfter)
-	})
-	t.Run("M7 after an error nothing is asked for: the rate limiter decides", func(t *testing.T) {
-		t.Parallel()
-		r := newRig()
-		*r.owner.Spec.Replicas = 1
-		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
-		pass, err := r.pass(t, 0, readyFor(r, "b", 45))
-		require.Error(t, err)
-		assert.Zero(t, pass.RequeueAfter)
-		r = newRig()
-		r.create = func(int) error { return errors.New("boom") }
-		pass, err = r.pass(t, 0, readyFor(r, "b", 45))
-		require.Error(t, err)
-		assert.Zero(t, pass.RequeueAfter)
-	})
-	t.Run("M7 W27 but not later than it is due, if a server says when instead", func(t *testing.T) {
-		t.Parallel()
-		for seconds, want := range map[int]time.Duration{300: 15 * time.Second, 7: 7 * time.Second} {
-			r := newRig()
-			*r.owner.Spec.Replicas = 2
-			r.create = func(int) error { return busy(seconds) }
-			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
-			require.Error(t, err)
-			assert.Equal(t, want, pass.RequeueAfter)
-			pass, err = r.pass(t, 6, readyFor(r, "b", 45))
-			require.NoError(t, err)
-			assert.True(t, pass.HeldBack())
-		}
 	})
 }
 
@@ -742,25 +361,4 @@ func TestReplicationControllers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"replicationcontrollers"}, gatesOf(pass.Gates, controller.OwnWriteNotSeen))
 	})
-}
-
-func TestAStatusAfterAConflictKeepsWhatOthersWrote(t *testing.T) {
-	t.Parallel()
-	r := newRig(0)
-	theirs := appsv1.ReplicaSetCondition{Type: "example.com/Theirs", Status: corev1.ConditionTrue}
-	r.patchStatus = func(write int, _ *appsv1.ReplicaSet) error {
-		if write == 1 {
-			return conflict("web")
-		}
-		return nil
-	}
-	r.getOwner = func() (*appsv1.ReplicaSet, error) {
-		fresh := clone(r.owner)
-		fresh.Status.Conditions = []appsv1.ReplicaSetCondition{theirs}
-		return fresh, nil
-	}
-	_, err := r.pass(t, 0)
-	require.NoError(t, err)
-	require.Len(t, r.statuses, 2)
-	assert.Equal(t, []appsv1.ReplicaSetCondition{theirs}, r.statuses[1].Status.Conditions)
 }

@@ -27,8 +27,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/mergepatch"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 )
@@ -50,6 +52,9 @@ import (
 //	                      limit=N (MaxUnavailable), free, replace (OrReplace), list (the image is changed, too) and
 //	                      subresource=NAME; retire means that pods are asked to leave by an annotation, and are
 //	                      discarded when they are drained, and keep means that such pods keep their place
+//	spec OPTION...        the same without a change in place; more options are stay and go (pods with this attribute must
+//	                      stay or go), stay=NAME, go=NAME, deletions=N, burst=N, paused and minready=SECONDS
+//	back-off              pods that end soon after they were created are replaced after a delay (BackOffFailed)
 //	groups GROUP...       the owner wants these groups in place of its own number, in a new generation; a GROUP is, for
 //	                      example, gpu=3,limit=1,surge=1,deletions=0,slots,paused (MaxUnavailable, MaxSurge, MaxDeletions,
 //	                      Slots, Paused); with lots, the slots are annotations (SlotOf), and pods of another image
@@ -60,6 +65,11 @@ import (
 //	owner lags            from now on, the cache keeps its version of the owner
 //	owner shown           the cache shows the owner from the server again
 //	owner forgotten       the owner leaves the cache, and returns
+//	owner condition       others set a condition in the owner's status
+//	status ignored        the server stores no status
+//	status old            the server drops terminatingReplicas from each status, as it did before 1.35
+//	status kept           the server stores each status
+//	status N...           after each status write, others set replicas to the next one of these numbers ("-" is none)
 //	server POD...         others create these pods on the server
 //	edit POD...           these pods change on the server
 //	gone NAME...          these pods disappear from the server
@@ -69,7 +79,7 @@ import (
 //	versions              from now on, the caches return their versions; the version for pods changes only when the
 //	                      cache shows all pods
 //	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, dry-run, get, list,
-//	                      owner (a read), status or cache; ERROR is a key of failures, or busy SECONDS
+//	                      owner (a read), status, cache or related; ERROR is a key of failures, or busy SECONDS
 //	lose VERB ERROR       calls take effect, and then fail
 //	                      options of fail and lose: "of NAME" (only calls for this object fail), "after N" (the first
 //	                      N calls do not fail) and "times N" (only N calls fail)
@@ -84,6 +94,8 @@ import (
 //	                      and the new events
 //	passes for D every D  makes passes, and prints those with calls, events or an error; without "every D", each pass
 //	                      runs at the time that the last one requested, but after an error at least a second later
+//	brief for D every D   the same with a line for each pass
+//	log                   prints the gates that began or ended with the last pass, as a log does
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -159,6 +171,8 @@ type scene struct {
 	tells    bool                     // the caches return their versions
 	slow     map[string]time.Duration // how long a call takes, by verb
 	webhook  []string                 // the webhook sets these attributes on created and patched pods
+	keeps    string                   // what the server keeps of a status: kept (or ""), ignored or old
+	others   []string                 // the numbers of replicas that others write after the next status writes
 	sent     *corev1.Pod
 	printed  []string
 }
@@ -195,6 +209,7 @@ func newScene(t *testing.T) *scene {
 	s.owned.ResourceVersion = s.next()
 	s.owner = clone(s.owned)
 	s.children = func() ([]*corev1.Pod, error) { return s.cached, s.fault("cache", "") }
+	s.related = func() ([]*corev1.Pod, error) { return nil, s.fault("related", "") }
 	s.send = func(p *corev1.Pod) { s.sent = clone(p) }
 	s.create = func(int) error { return s.answer("create", s.sent.Name, s.creates) }
 	s.mutate = func(p *corev1.Pod) { *p = *clone(s.server[len(s.server)-1]) }
@@ -236,12 +251,31 @@ func newScene(t *testing.T) *scene {
 			case s.owned.ResourceVersion != rs.ResourceVersion:
 				return apierrors.NewConflict(setResource, rs.Name, errors.New("the object has been modified"))
 			}
-			s.owned.Status, s.owned.ResourceVersion = rs.Status, s.next()
+			s.writes(rs.Status)
 			return nil
 		})
 	}
-	s.stored = func(rs *appsv1.ReplicaSet) { *rs = *clone(s.owned) }
+	s.stored = func(rs *appsv1.ReplicaSet) {
+		*rs = *clone(s.owned)
+		if len(s.others) > 0 && s.others[0] != "-" {
+			s.owned.Status.Replicas, s.owned.ResourceVersion = int32(s.number(s.others[0])), s.next() //nolint:gosec // small
+		}
+		s.others = s.others[min(1, len(s.others)):]
+	}
 	return s
+}
+
+// writes stores what the server keeps of a status.
+func (s *scene) writes(sent appsv1.ReplicaSetStatus) {
+	switch s.keeps {
+	case "ignored":
+		return
+	case "old":
+		*replicaset.Terminating(&sent) = nil
+	}
+	if !apiequality.Semantic.DeepEqual(s.owned.Status, sent) {
+		s.owned.Status, s.owned.ResourceVersion = sent, s.next()
+	}
 }
 
 var setResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
@@ -431,10 +465,11 @@ func changesTo(spec *replicas.SpecOfPods, template string, options ...string) {
 	var change replicas.Change[*corev1.Pod]
 	withList := false
 	for _, option := range options {
-		switch key, value, _ := strings.Cut(option, "="); key {
+		key, value, _ := strings.Cut(option, "=")
+		number := intstr.Parse(value)
+		switch key {
 		case "limit":
-			limit := intstr.Parse(value)
-			spec.MaxUnavailable = &limit
+			spec.MaxUnavailable = &number
 		case "free":
 			change.Free = true
 		case "replace":
@@ -457,6 +492,19 @@ func changesTo(spec *replicas.SpecOfPods, template string, options ...string) {
 			}
 		case "keep":
 			spec.Rules.Active = func(*corev1.Pod) bool { return true }
+		case "stay":
+			spec.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == value || p.Annotations["stay"] != "" }
+		case "go":
+			spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == value || p.Annotations["go"] != "" }
+		case "deletions":
+			most := number.IntValue()
+			spec.MaxDeletions = &most
+		case "burst":
+			spec.BurstReplicas = number.IntValue()
+		case "minready":
+			spec.MinReadySeconds = number.IntVal
+		case "paused":
+			spec.Paused = true
 		}
 	}
 	if template == "-" {
@@ -490,6 +538,8 @@ func (s *scene) do(words []string) {
 		s.owned.Spec.Replicas, s.owned.ResourceVersion = &n, s.next()
 		s.owned.Generation++
 		s.showOwner()
+	case "spec":
+		s.do(append([]string{"template", "-"}, args...))
 	case "template", "groups":
 		s.owned = clone(s.owned)
 		metav1.SetMetaDataAnnotation(&s.owned.ObjectMeta, command, strings.Join(args, " "))
@@ -498,6 +548,16 @@ func (s *scene) do(words []string) {
 		s.showOwner()
 	case "owner":
 		s.changeOwner(args[0])
+	case "status":
+		switch args[0] {
+		case "ignored", "old", "kept":
+			s.keeps = args[0]
+		default:
+			s.others = args
+		}
+	case "back-off":
+		on := true
+		s.opts.BackOffFailed = &on
 	case "server":
 		for _, arg := range args {
 			name, attributes, _ := strings.Cut(arg, ":")
@@ -557,8 +617,19 @@ func (s *scene) do(words []string) {
 		s.pass(true)
 	case "again":
 		s.again(s.number(args[0]))
-	case "passes": // the arguments are, for example: for 400s every 1s
-		s.passes(s.now.Add(s.duration(args[1])), args[2:])
+	case "passes", "brief": // the arguments are, for example: for 400s every 1s
+		s.passes(s.now.Add(s.duration(args[1])), args[2:], command == "brief")
+	case "log":
+		if len(s.podRig.changes) == 0 {
+			s.printed = append(s.printed, "nothing")
+		}
+		for _, c := range s.podRig.changes {
+			what := "begins: "
+			if c.Ended {
+				what = "ends: "
+			}
+			s.printed = append(s.printed, what+s.relative(c.Gate.String()))
+		}
 	default:
 		s.t.Fatalf("there is no command %q", command)
 	}
@@ -569,9 +640,13 @@ func (s *scene) do(words []string) {
 	}
 }
 
-func (s *scene) passes(end time.Time, every []string) {
+func (s *scene) passes(end time.Time, every []string, brief bool) {
+	told := map[string]bool{}
 	for s.now.Before(end) {
-		s.pass(false)
+		before := len(s.printed)
+		if s.pass(false); brief && len(s.printed) > before {
+			s.printed = append(s.printed[:before], s.inBrief(told)...)
+		}
 		step := s.last.RequeueAfter
 		switch {
 		case len(every) > 0:
@@ -615,6 +690,10 @@ func (s *scene) changeOwner(how string) {
 		s.lag = false
 	case "forgotten":
 		s.forget(s.t)
+	case "condition":
+		s.owned = clone(s.owned)
+		s.owned.Status.Conditions = append(s.owned.Status.Conditions, appsv1.ReplicaSetCondition{Type: "Theirs", Status: corev1.ConditionTrue})
+		s.owned.ResourceVersion = s.next()
 	default:
 		s.t.Fatalf("there is no owner %q", how)
 	}
@@ -701,7 +780,15 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 		switch key {
 		case "":
 		case "ready":
-			podtest.ReadySince(s.now)(p)
+			since := s.now
+			switch value {
+			case "":
+			case "ever":
+				since = time.Time{}
+			default:
+				since = since.Add(-s.duration(value))
+			}
+			podtest.ReadySince(since)(p)
 			p.Status.Phase = corev1.PodRunning
 		case "notready":
 			podtest.NotReady(p)
@@ -721,7 +808,7 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			p.Labels = nil
 		case "uid":
 			p.UID = types.UID(value)
-		case "template", "runs", "leave", "drained", "slot":
+		case "template", "runs", "leave", "drained", "slot", "stay", "go":
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		case "image":
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: value, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}}}}
@@ -764,6 +851,7 @@ func (s *scene) newFault(lost bool, words []string) fault {
 var failures = map[string]func(name string) error{
 	"timeout":         func(string) error { return timeout() },
 	"boom":            func(string) error { return errors.New("boom") },
+	"internal":        func(string) error { return apierrors.NewInternalError(errors.New("boom")) },
 	"exists-resent":   func(name string) error { return resent(alreadyExists(name)) },
 	"quota":           func(name string) error { return forbidden(name, "exceeded quota") },
 	"quota-resent":    func(name string) error { return resent(forbidden(name, "exceeded quota")) },
@@ -788,29 +876,44 @@ func (s *scene) again(n int) {
 	for range n {
 		require.Positive(s.t, s.last.RequeueAfter, "no pass is asked for")
 		s.now = s.now.Add(s.last.RequeueAfter)
-		line := "+" + s.now.Sub(podtest.Now).String() + ":"
 		s.pass(false)
-		var verbs []string
-		for _, call := range s.last.Calls {
-			verbs = append(verbs, call.Verb)
-		}
-		for len(verbs) > 0 {
-			same := count(verbs, verbs[0])
-			line += fmt.Sprintf(" %d %s,", same, verbs[0])
-			verbs = slices.DeleteFunc(verbs[1:], func(verb string) bool { return verb == verbs[0] })
-		}
-		if s.last.Err != nil {
-			line += " an error,"
-		}
-		lines = append(lines, fmt.Sprintf("%s again in %v", line, s.last.RequeueAfter))
-		for _, event := range s.events {
-			if !told[event] {
-				lines = append(lines, "  event: "+event)
-			}
-			told[event] = true
-		}
+		lines = append(lines, s.inBrief(told)...)
 	}
 	s.printed = lines
+}
+
+// inBrief returns a line about the last pass, and its events that are not in told yet.
+func (s *scene) inBrief(told map[string]bool) []string {
+	line := s.relative(s.last.Now.Format(time.RFC3339Nano)) + ":"
+	var verbs []string
+	for _, call := range s.last.Calls {
+		verbs = append(verbs, call.Verb)
+	}
+	for len(verbs) > 0 {
+		same := count(verbs, verbs[0])
+		line += fmt.Sprintf(" %d %s,", same, verbs[0])
+		verbs = slices.DeleteFunc(verbs[1:], func(verb string) bool { return verb == verbs[0] })
+	}
+	if s.last.Err != nil {
+		line += " an error,"
+	}
+	lines := []string{fmt.Sprintf("%s again in %v", line, s.last.RequeueAfter)}
+	for _, event := range s.events {
+		if !told[event] {
+			lines = append(lines, "  event: "+event)
+		}
+		told[event] = true
+	}
+	return lines
+}
+
+// relative replaces each time in a text by how long it is after the begin of the scene.
+func (s *scene) relative(text string) string {
+	return instants.ReplaceAllStringFunc(text, func(text string) string {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		require.NoError(s.t, err)
+		return "+" + at.Sub(podtest.Now).String()
+	})
 }
 
 // pass makes a pass and prints it. If always is false, a pass without calls, events and errors is not printed.
@@ -822,12 +925,8 @@ func (s *scene) pass(always bool) {
 	if !always && len(s.last.Calls)+len(s.events) == 0 && s.last.Err == nil {
 		return
 	}
-	text := instants.ReplaceAllStringFunc(s.last.String(), func(text string) string {
-		at, err := time.Parse(time.RFC3339Nano, text)
-		require.NoError(s.t, err)
-		return "+" + at.Sub(podtest.Now).String()
-	})
-	for line := range strings.Lines(text) {
+	s.checkGates()
+	for line := range strings.Lines(s.relative(s.last.String())) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, "  PatchStatus ") {
 			line = metadata.ReplaceAllString(line, "")
@@ -866,4 +965,22 @@ func (s *scene) pass(always bool) {
 		s.printed = append(s.printed, "  again in "+after.String())
 	}
 	s.showOwner()
+}
+
+// checkGates compares the gates of the last pass with the metric, and with what a gate promises.
+func (s *scene) checkGates() {
+	const scale = controller.StopsCreations | controller.StopsDeletions | controller.StopsUpdates
+	for _, g := range s.last.Gates {
+		require.False(s.t, g.Since.IsZero(), "%v", g)
+		if g.Stops&scale == scale && g.Reason != controller.BurstLimit && g.Reason != controller.SpecRefused {
+			require.True(s.t, s.last.Waiting(), "%v", g)
+		}
+		require.Contains(s.t, s.last.Standing, g)
+	}
+	for _, sample := range s.recorder.Samples() {
+		if sample.Name == "gated_owners" {
+			stands := slices.ContainsFunc(s.last.Standing, func(g controller.Gate) bool { return g.Reason.String() == sample.Reason })
+			require.Equal(s.t, stands, sample.Value == 1, sample.Reason)
+		}
+	}
 }
