@@ -559,42 +559,34 @@ func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 	return later
 }
 
-// A delete call requires that the child still has the resourceVersion that the pass has seen. If a pod is not
-// ready, its deletion usually requires only the pod's UID. Four rows of the table show when the deletion of an
-// unready pod also requires the resourceVersion.
+// A delete call requires that the child still has the resourceVersion that the pass has seen, also if a pod is not ready.
 func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		change func(*replicas.SpecOfPods)
-		asks   bool
-		want   string
-	}{
-		"a pod that is not ready":                {func(*replicas.SpecOfPods) {}, false, "web-000 7"},
-		"if pods may have to stay":               {func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
-		"if the author's step has judged it":     {func(*replicas.SpecOfPods) {}, true, "web-000 7"},
-		"if it is discarded, as it has ended":    {func(s *replicas.SpecOfPods) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
-		"if it counts as ready by the own rules": {func(s *replicas.SpecOfPods) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+	for name, change := range map[string]func(r *podRig){
+		"a pod that is not ready": func(*podRig) {},
+		"if pods may have to stay": func(r *podRig) {
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } })
+		},
+		"if the author's step has judged it": func(r *podRig) {
+			r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *controller.Step[*corev1.Pod]) error { return nil }
+		},
+		"if it is discarded, as it has ended": func(r *podRig) {
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.Discard = func(*corev1.Pod) bool { return true } })
+		},
+		"if it counts as ready by the own rules": func(r *podRig) {
+			withSpec(r, func(s *replicas.SpecOfPods) { s.Rules.Ready = func(*corev1.Pod) bool { return true } })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(0)
+			change(r)
 			pods := versioned(podsOf(r.owner, 1))
 			podtest.NotReady(pods[0])
-			spec := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
-				s, err := spec(rs)
-				tt.change(&s)
-				return s, err
-			}
-			if tt.asks {
-				r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
-					return nil
-				}
-			}
 			seen := versionsOf(r, func(*corev1.Pod, string) error { return nil })
 			_, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
-			assert.Equal(t, []string{tt.want}, *seen)
+			assert.Equal(t, []string{"web-000 7"}, *seen)
 		})
 	}
 }

@@ -94,7 +94,8 @@ import (
 //	                      and the new events
 //	passes for D every D  makes passes, and prints those with calls, events or an error; without "every D", each pass
 //	                      runs at the time that the last one requested, but after an error at least a second later
-//	brief for D every D   the same with a line for each pass
+//	brief                 makes a pass, and prints a line
+//	brief for D every D   makes passes, and prints a line for those with calls, events or an error
 //	log                   prints the gates that began or ended with the last pass, as a log does
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
@@ -618,6 +619,11 @@ func (s *scene) do(words []string) {
 	case "again":
 		s.again(s.number(args[0]))
 	case "passes", "brief": // the arguments are, for example: for 400s every 1s
+		if len(args) == 0 {
+			s.pass(true)
+			s.printed = s.inBrief(map[string]bool{})
+			break
+		}
 		s.passes(s.now.Add(s.duration(args[1])), args[2:], command == "brief")
 	case "log":
 		if len(s.podRig.changes) == 0 {
