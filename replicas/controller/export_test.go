@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,23 +38,30 @@ func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 func GateTable() (table [][]string) {
 	for r := GateReason(1); r < reasons; r++ {
 		row := rows[r]
-		hold := "-"
+		meaning, stops := row.sentence, row.stops.String()
+		if row.event != "" {
+			meaning += " (" + row.event + ")"
+		}
+		switch row.stops {
+		case stopsAll:
+			stops = "all"
+		case stopsScale:
+			stops = "all but claims"
+		}
+		var ends []string
 		switch {
 		case row.longest == 0:
 		case row.shortest == 0:
-			hold = "as the server says, at most " + row.longest.String()
+			ends = append(ends, "as the server says, at most "+row.longest.String())
 		case row.shortest == row.longest:
-			hold = row.shortest.String()
+			ends = append(ends, row.shortest.String())
 		default:
-			hold = row.shortest.String() + ", doubling to " + row.longest.String()
+			ends = append(ends, row.shortest.String()+"–"+row.longest.String())
 		}
-		dash := func(text string) string {
-			if text == "" {
-				return "-"
-			}
-			return text
+		if row.ends != "" {
+			ends = append(ends, row.ends)
 		}
-		table = append(table, []string{"`" + row.name + "`", row.sentence, dash(row.stops.String()), hold, dash(row.ends), dash(row.event)})
+		table = append(table, []string{"`" + row.name + "`", meaning, stops, strings.Join(ends, "; ")})
 	}
 	return table
 }

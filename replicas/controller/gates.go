@@ -192,7 +192,7 @@ type row struct {
 	sentence string
 }
 
-// The tables in docs/pass.md and docs/metrics.md are generated from these rows.
+// The table in docs/pass.md is generated from these rows.
 var rows = [reasons]row{
 	PassPanicked: {
 		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
@@ -241,12 +241,12 @@ var rows = [reasons]row{
 	},
 	OwnerStale: {
 		name: "OwnerStale", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: time.Second,
-		ends:     "the cache shows the newer owner, or a read confirms the cached one",
+		ends:     "the cache shows the newer one, or a read confirms the cached one",
 		sentence: "the cache has an older owner than the server",
 	},
 	OwnerGone: {
 		name: "OwnerGone", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
-		ends:     "the cache shows that the owner is gone, or a read finds it",
+		ends:     "the cache shows that too, or a read finds it",
 		sentence: "the server does not have the owner that the cache has",
 	},
 	StrayLeft: {
@@ -256,7 +256,7 @@ var rows = [reasons]row{
 	},
 	CacheFailed: {
 		name: "CacheFailed", step: plans, stops: stopsAll, waits: true, isError: true,
-		ends:     "the cache lists the children",
+		ends:     "it does",
 		sentence: "the cache did not list the children",
 	},
 	CallsNotSeen: {
@@ -271,7 +271,7 @@ var rows = [reasons]row{
 	},
 	ListFailed: {
 		name: "ListFailed", step: lists, stops: stopsAll, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 15 * time.Second,
-		ends: "a list succeeds, or the owner changes", event: FailedList,
+		ends: "a list succeeds", event: FailedList,
 		sentence: "the cache is known to be old, and the children could not be listed live",
 	},
 	ListsBusy: {
@@ -291,27 +291,27 @@ var rows = [reasons]row{
 	},
 	InputsStale: {
 		name: "InputsStale", step: scales, stops: stopsTaking, waits: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
-		ends:     "the plans agree, or the owner changes",
+		ends:     "the plans agree",
 		sentence: "Kind.SpecLive, which reads other objects from the server, deletes or changes other children than Kind.Spec",
 	},
 	AdoptionUndecided: {
 		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
-		ends: "the child or the owner changes", event: FailedAdopt,
+		ends: "the child changes", event: FailedAdopt,
 		sentence: "an adoption failed but may still succeed, so no child is created in its place",
 	},
 	AdoptionRefused: {
 		name: "AdoptionRefused", step: claims, ofSpec: true, shortest: time.Minute, longest: time.Minute,
-		ends:     "the child or the owner changes",
+		ends:     "the child changes",
 		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
 		name: "ReleaseFailed", step: claims, ofSpec: true, shortest: time.Second, longest: time.Minute,
-		ends: "the owner changes, or the child if the release failed", event: FailedRelease,
+		ends: "the child changes, if its release failed", event: FailedRelease,
 		sentence: "a child could not be released, or came back after its release",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
-		ends:     "a read shows whether the call took effect",
+		ends:     "a read shows their effect",
 		sentence: "deletions without an answer count as done, so no other children are deleted in their place",
 	},
 	Conflict: {
@@ -336,12 +336,12 @@ var rows = [reasons]row{
 	},
 	UpdateInFlight: {
 		name: "UpdateInFlight", step: scales, stops: StopsUpdates,
-		ends:     "a read shows whether the call took effect",
+		ends:     "a read shows its effect",
 		sentence: "a child whose change had no answer counts as unavailable, so no other child is changed in its place",
 	},
 	UpdateFailed: {
 		name: "UpdateFailed", step: scales, stops: StopsUpdates, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
-		ends: "it is changed, the owner changes, or after a Conflict the child", event: FailedUpdate,
+		ends: "it is changed, or after a Conflict changes", event: FailedUpdate,
 		sentence: "the server refused or undid the change of a child, or answered with a Conflict, a 500 or Retry-After",
 	},
 	LookFailed: {
@@ -351,7 +351,7 @@ var rows = [reasons]row{
 	},
 	CreationInFlight: {
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
-		ends:     "it is known whether the call took effect",
+		ends:     "its effect is known",
 		sentence: "a creation without an answer counts as done, and is sent again or looked for only after a delay",
 	},
 	LastRoundEnded: {
@@ -391,7 +391,7 @@ var rows = [reasons]row{
 	},
 	StatusForbidden: {
 		name: "StatusForbidden", step: scales, isError: true, ofSpec: true, shortest: 10 * time.Second, longest: 10 * time.Second,
-		ends: "a pass writes the status, or has nothing to write", event: FailedStatus,
+		ends: "a pass writes it, or need not", event: FailedStatus,
 		sentence: "the server does not let the Controller write the owner's status",
 	},
 	StatusUndone: {
