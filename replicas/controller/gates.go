@@ -292,7 +292,7 @@ var rows = [reasons]row{
 	InputsStale: {
 		name: "InputsStale", step: scales, stops: stopsTaking, waits: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends:     "the plans agree",
-		sentence: "Kind.SpecLive, which reads other objects from the server, deletes or changes other children than Kind.Spec",
+		sentence: "Kind.SpecLive deletes or changes other children than Kind.Spec",
 	},
 	AdoptionUndecided: {
 		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
@@ -337,7 +337,7 @@ var rows = [reasons]row{
 	UpdateInFlight: {
 		name: "UpdateInFlight", step: scales, stops: StopsUpdates,
 		ends:     "a read shows its effect",
-		sentence: "a child whose change had no answer counts as unavailable, so no other child is changed in its place",
+		sentence: "a child whose change had no answer counts as unavailable",
 	},
 	UpdateFailed: {
 		name: "UpdateFailed", step: scales, stops: StopsUpdates, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
@@ -347,7 +347,7 @@ var rows = [reasons]row{
 	LookFailed: {
 		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,
 		ends: "a read succeeds", event: FailedLook,
-		sentence: "a child could not be read from the server, and an earlier creation or deletion of it had no answer",
+		sentence: "a child whose creation or deletion had no answer could not be read",
 	},
 	CreationInFlight: {
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
@@ -402,7 +402,7 @@ var rows = [reasons]row{
 	MissingFirst: {
 		name: "MissingFirst", step: scales, stops: stopsTaking, atOnce: true,
 		ends:     "the missing children exist",
-		sentence: "children that must go or be changed, or are in no wanted slot, stay as they are until the missing children are created and enough children are available",
+		sentence: "children that must go or be changed stay until no child is missing and enough are available",
 	},
 	MaxDeletions: {
 		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
