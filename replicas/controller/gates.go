@@ -272,12 +272,12 @@ var rows = [reasons]row{
 	ListFailed: {
 		name: "ListFailed", step: lists, stops: stopsAll, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 15 * time.Second,
 		ends: "a list succeeds", event: FailedList,
-		sentence: "the cache is known to be old, and the children could not be listed live",
+		sentence: "the cache is old, and the children could not be listed live",
 	},
 	ListsBusy: {
 		name: "ListsBusy", step: lists, stops: stopsAll, waits: true, shortest: time.Second, longest: time.Second,
 		ends: "a list succeeds", event: FailedList,
-		sentence: "the cache is known to be old, and two live lists of other owners are under way",
+		sentence: "the cache is old, and two live lists of other owners are under way",
 	},
 	RelatedFailed: {
 		name: "RelatedFailed", step: plans,
@@ -312,12 +312,12 @@ var rows = [reasons]row{
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
 		ends:     "a read shows their effect",
-		sentence: "deletions without an answer count as done, so no other children are deleted in their place",
+		sentence: "deletions without an answer count as done",
 	},
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child changes or is gone", event: DeletionsHeld,
-		sentence: "the deletion of a child met a Conflict, because the child has changed or a webhook refuses it",
+		sentence: "a deletion met a Conflict, because the child has changed or a webhook refuses it",
 	},
 	DeletionRetryAfter: {
 		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, longest: MaxServerDelay,
@@ -352,7 +352,7 @@ var rows = [reasons]row{
 	CreationInFlight: {
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "its effect is known",
-		sentence: "a creation without an answer counts as done, and is sent again or looked for only after a delay",
+		sentence: "a creation without an answer counts as done, and is looked for or sent again after a delay",
 	},
 	LastRoundEnded: {
 		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, shortest: 10 * time.Second, longest: 5 * time.Minute,

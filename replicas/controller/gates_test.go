@@ -148,7 +148,7 @@ func TestTheFirstGateIsTheCause(t *testing.T) {
 func TestTheGatesOfThePage(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	table.WriteString("| reason | what it means (its event) | stops | lasts; ends early when |\n|---|---|---|---|\n")
+	table.WriteString("| reason | what it means (its event, once) | stops | lasts; ends early when |\n|---|---|---|---|\n")
 	for _, row := range controller.GateTable() {
 		table.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
