@@ -40,9 +40,15 @@ func (g grant) String() string {
 	resource, subresource, _ := strings.Cut(g.rule.Resources[0], "/")
 	text := right{g.verb, g.rule.APIGroups[0], resource, subresource}.String()
 	if g.kind == "Role" {
-		text += ", of the Role"
+		text += " (Role)"
 	}
 	return text
+}
+
+// owners returns the kind of owners that the right is about, or "".
+func (g grant) owners() string {
+	resource, _, _ := strings.Cut(g.rule.Resources[0], "/")
+	return map[string]string{"replicasets": "ReplicaSets", "replicationcontrollers": "ReplicationControllers"}[resource]
 }
 
 // grants returns all rights of the manifests that the manager's service account gets.
@@ -162,13 +168,13 @@ func (y *place) reports(kind string, replicas int) bool {
 	return err == nil && int(rc.Status.Replicas) == replicas && rc.Status.ObservedGeneration == rc.Generation
 }
 
-// stopped tries everything that a manager does for each kind, and returns what it does not do. The kind is only named if
-// the other one gets it done.
+// stopped tries everything that a manager does, and returns what it does not do: for both kinds alike, or for one of them.
 func (y *place) stopped(token string) (what []string) {
 	y.t.Helper()
-	lack := map[string][]string{} // the kinds, by what is not done
-	for _, kind := range []string{"ReplicaSet", "ReplicationController"} {
-		not := func(work string) { lack[work] = append(lack[work], kind) }
+	kinds := []string{"ReplicaSet", "ReplicationController"}
+	lack := map[string][]string{} // what is not done for a kind
+	for _, kind := range kinds {
+		not := func(work string) { lack[kind] = append(lack[kind], work) }
 		pods := 1 // adopts the orphan
 		if !y.within(stands, func() bool { return y.has(kind, 1) }) {
 			not("adoptions")
@@ -181,19 +187,20 @@ func (y *place) stopped(token string) (what []string) {
 			not("creations")
 		}
 		if pods == 3 && !y.within(stands, func() bool { return y.reports(kind, 3) }) {
-			not("the status")
+			not("status")
 		}
 		y.scale(kind, 1)
 		if pods == 3 && !y.within(stands, func() bool { return y.has(kind, 1) }) {
 			not("deletions")
 		}
 	}
-	for _, work := range []string{"adoptions", "creations", "the status", "deletions"} {
-		switch kinds := lack[work]; len(kinds) {
-		case 1:
-			what = append(what, work+" of "+kinds[0]+"s")
-		case 2:
-			what = append(what, work)
+	if slices.Equal(lack[kinds[0]], lack[kinds[1]]) {
+		what = lack[kinds[0]]
+	} else {
+		for _, kind := range kinds {
+			if lack[kind] != nil {
+				what = append(what, kind+"s: "+strings.Join(lack[kind], ", "))
+			}
 		}
 	}
 	code, _ := get(y.t, &http.Client{Transport: bearer{token}}, "https://"+y.program.address()+"/metrics")
@@ -217,7 +224,7 @@ func (y *place) said(g grant) (where []string) {
 		where = append(where, "/readyz")
 	}
 	if strings.Contains(y.program.log.String(), `"A right is missing" for=`) && strings.Contains(y.program.log.String(), `right="`+is+`"`) {
-		where = append(where, "the log")
+		where = append(where, "log")
 	}
 	events, err := y.client.CoreV1().Events(y.served).List(y.t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
 	require.NoError(y.t, err)
@@ -267,7 +274,8 @@ func TestTheRightsOneByOne(t *testing.T) {
 				return code == http.StatusOK && y.has("ReplicaSet", 1) && y.reports("ReplicaSet", 1) && y.has("ReplicationController", 1) && y.reports("ReplicationController", 1)
 			})
 			if assert.True(t, fine, "%s: it is not right again", g) && assert.Empty(t, y.stopped(token), "%s: given again", g) {
-				lines[i], again[i] = line{orDash(stopped), orDash(said)}, time.Since(began)
+				stops := strings.Replace(orDash(stopped), g.owners()+":", "its kind:", 1)
+				lines[i], again[i] = line{stops, orDash(said)}, time.Since(began)
 			}
 			y.program.stop()
 		})
@@ -292,21 +300,30 @@ func TestTheRightsOneByOne(t *testing.T) {
 // A line is what stops without a right, and what says so.
 type line struct{ stops, says string }
 
-// tableOf returns the table of the page. Rights with the same line share a row, in the order of the manifests.
+// tableOf returns the table of the page. Rights with the same line share a row, in the order of the manifests. Rights that
+// nothing misses have none.
 func tableOf(all []grant, lines []line) string {
 	var text strings.Builder
 	text.WriteString("| right | what stops | what says so |\n|---|---|---|\n")
 	for i, l := range lines {
-		if slices.Contains(lines[:i], l) {
+		if l == (line{orDash(nil), orDash(nil)}) || slices.Contains(lines[:i], l) {
 			continue
 		}
-		var rights []string
+		verbs, resources := map[string]string{}, []string(nil)
 		for k, g := range all {
-			if lines[k] == l {
-				rights = append(rights, "`"+g.String()+"`")
+			if lines[k] != l {
+				continue
 			}
+			_, resource, _ := strings.Cut(g.String(), " ")
+			if verbs[resource] == "" {
+				resources = append(resources, resource)
+			}
+			verbs[resource] = strings.TrimPrefix(verbs[resource]+"/"+g.verb, "/")
 		}
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", strings.Join(rights, ", "), l.stops, l.says)
+		for k, resource := range resources {
+			resources[k] = "`" + verbs[resource] + " " + resource + "`"
+		}
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", strings.Join(resources, ", "), l.stops, l.says)
 	}
 	return text.String()
 }
