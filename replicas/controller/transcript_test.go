@@ -67,7 +67,7 @@ import (
 //	owner forgotten       the owner leaves the cache, and returns
 //	owner condition       others set a condition in the owner's status
 //	status ignored        the server stores no status
-//	status old            the server drops terminatingReplicas from each status, as it did before 1.35
+//	status old            the server drops terminatingReplicas from each status, as servers before 1.35 do
 //	status kept           the server stores each status
 //	status N...           after each status write, others set replicas to the next one of these numbers ("-" is none)
 //	server POD...         others create these pods on the server
