@@ -327,15 +327,7 @@ func TestDeletes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(0)
 				r.opts.MaxParallel = parallel
-				var under, most atomic.Int64
-				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
-					n := under.Add(1)
-					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-					}
-					time.Sleep(time.Second) // with synctest, the sleep ends when no other call can start
-					under.Add(-1)
-					return nil
-				}
+				most := mostAtOnce(r)
 				_, err := r.pass(t, 0, podsOf(r.owner, 300)...)
 				require.NoError(t, err)
 				assert.Equal(t, want, most.Load())
@@ -363,6 +355,20 @@ func TestDeletes(t *testing.T) {
 		_, dels := r.pending()
 		assert.Equal(t, 1, dels)
 	})
+}
+
+// mostAtOnce makes each deletion take a second, and returns how many were under way at once at most.
+func mostAtOnce(r *podRig) *atomic.Int64 {
+	var under, most atomic.Int64
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+		n := under.Add(1)
+		defer under.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		time.Sleep(time.Second) // with synctest, the sleep ends when no other call can start
+		return nil
+	}
+	return &most
 }
 
 // versionsOf makes the rig record its delete calls, and returns the list of records. A record consists of the
@@ -430,15 +436,7 @@ func TestConflicts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(0)
 			r.opts.MaxParallel = 0
-			var under, most atomic.Int64
-			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
-				n := under.Add(1)
-				defer under.Add(-1)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-				time.Sleep(time.Second) // with synctest, the sleep ends when no other call can start
-				return nil
-			}
+			most := mostAtOnce(r)
 			_, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
 			assert.Greater(t, most.Load(), int64(64), "and they do grow")
