@@ -49,8 +49,8 @@ type memory[C Object] struct {
 	sentStatus struct {
 		is, kept map[string]any
 		backoff.Hold
-		outcome [sha256.Size]byte // what Kind.Status made it from
-		again   int               // how many writes in a row have followed from nothing but Kind.Status
+		outcome  [sha256.Size]byte // what Kind.Status made it from
+		repeated int               // how many writes in a row have followed from nothing but Kind.Status
 	}
 	// owner is what calls have shown about the owner, until the cache shows it.
 	owner ownerVersion

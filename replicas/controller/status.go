@@ -255,11 +255,11 @@ func (p *pass[O, C]) repeats(isOwn bool) {
 		text = append(append(text, object.ID(c)...), c.GetResourceVersion()...)
 	}
 	last, outcome := &p.state.sentStatus, sha256.Sum256(text)
-	if last.again++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
-		last.again = 0
+	if last.repeated++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
+		last.repeated = 0
 	}
 	// A condition had the time of the pass, so each pass of 2,000 owners wrote a status that said nothing new.
-	if last.outcome = outcome; last.again >= 3 {
+	if last.outcome = outcome; last.repeated >= 3 {
 		p.tellFaulty(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
 	}
 }
