@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"crypto/sha256"
 	"maps"
 	"slices"
 	"sync"
@@ -49,8 +48,8 @@ type memory[C Object] struct {
 	sentStatus struct {
 		is, kept map[string]any
 		backoff.Hold
-		outcome  [sha256.Size]byte // what Kind.Status made it from
-		repeated int               // how many writes in a row have followed from nothing but Kind.Status
+		outcome  uint64 // what Kind.Status made it from
+		repeated int    // how many writes in a row have followed from nothing but Kind.Status
 	}
 	// owner is what calls have shown about the owner, until the cache shows it.
 	owner ownerVersion

@@ -6,10 +6,10 @@ package controller
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
 	"reflect"
@@ -248,13 +248,19 @@ func (p *pass[O, C]) tellFaulty(err error) {
 	p.gate(StatusFaulty, "", 0, err)
 }
 
+// outcomes is the seed of the hashes of outcomes, which are compared within one process.
+var outcomes = maphash.MakeSeed()
+
 // repeats counts the status writes in a row that neither another client nor another outcome has caused.
 func (p *pass[O, C]) repeats(isOwn bool) {
-	text := fmt.Append(nil, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
+	var hash maphash.Hash
+	hash.SetSeed(outcomes)
+	_, _ = fmt.Fprint(&hash, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
 	for _, c := range slices.Concat(p.Active, p.Terminating, p.Ended) {
-		text = append(append(text, object.ID(c)...), c.GetResourceVersion()...)
+		_, _ = hash.WriteString(string(object.ID(c)))
+		_, _ = hash.WriteString(c.GetResourceVersion())
 	}
-	last, outcome := &p.state.sentStatus, sha256.Sum256(text)
+	last, outcome := &p.state.sentStatus, hash.Sum64()
 	if last.repeated++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
 		last.repeated = 0
 	}

@@ -103,21 +103,12 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
 }
 
-<<<<<<< HEAD
 // isOwners reports whether a State leaves out a field of the controller's memory of an owner.
 func isOwners(field string) bool {
 	// The owner in the State has the same uid and generation. If they differ, the controller will drop what belongs to
-	// the old value. The times of the last pass and of a ledger's latest Moment are no state.
-	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment"
-=======
-// isOwners reports whether a State leaves out a field of the controller's memory of an owner. The values of the
-// fields uid and generation are left out because the owner in the State has the same values. If the values
-// differ, the controller will drop the part of the memory that belongs to the old value. The field lastPass is
-// the time of the last pass. The field moment is the latest Moment of a ledger. The fields outcome and repeated only
-// decide whether a gate reports Kind.Status, and stop nothing.
-func isOwners(field string) bool {
+	// the old value. The times of the last pass and of a ledger's latest Moment are no state, and outcome
+	// and repeated only report a fault of Kind.Status.
 	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment" || field == "outcome" || field == "repeated"
->>>>>>> 6d53410c (replicastest: the explored state leaves out what only reports Kind.Status)
 }
 
 // value adds a remembered value of any type. A string is a name if its field is called name or Name, and a
