@@ -202,7 +202,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
 	case err == nil && !object.IsNil(patched):
 		// The cache still shows an orphan. Without the answer in the ledger, each pass would adopt it again.
-		p.believe(start, patched)
+		p.observe(start, patched)
 	}
 	return patched, err
 }
@@ -253,7 +253,7 @@ func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb 
 	case err == nil:
 		// The cache shows web-a ready, as it was before the patch. By the answer it is not ready until it runs the new
 		// template, so the next pass leaves web-b as it is.
-		p.believe(start, patched)
+		p.observe(start, patched)
 		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
 	case isGone(c, err):
 		known.ObserveDeleted(start, id, now)

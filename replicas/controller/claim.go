@@ -38,7 +38,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	}
 	claimer := p.claimer()
 	claimed, err := claimer.Apply(ctx, claims)
-	p.fails(err)
+	p.addError(err)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	// An adopted child counts as the answer shows it. It may be on its way out, and in the version from before its
 	// adoption it could be neither deleted nor changed.
@@ -62,7 +62,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	// The plan counted on all adoptions, and its deletions carry the versions from before them. A plan that only creates
 	// may stay as it is if all have succeeded.
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
-	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && !takes(plan.Scale) {
+	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && !deletesOrChanges(plan.Scale) {
 		return plan.Scale, true
 	}
 	// The adoption of orphan-a timed out and may have taken effect. A pod in its place would then be one too many.
@@ -249,7 +249,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
 	}
 	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended, p.Terminating), facts, replicas.Plan[C]{Scale: scale}}
-	p.fails(err)
+	p.addError(err)
 	return scale, err == nil
 }
 

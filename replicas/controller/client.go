@@ -208,9 +208,9 @@ const (
 // nothing, because it may now read from an API server that lags behind, and neither does an object that is not found.
 var ErrRestored = restores.Err
 
-// tellRestored sends the event ServerRestored, once for the Controller.
-func (p *pass[O, C]) tellRestored(err error) {
-	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restoreTold.CompareAndSwap(false, true) {
+// sendRestoredEvent sends the event ServerRestored, once for the Controller.
+func (p *pass[O, C]) sendRestoredEvent(err error) {
+	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restoredEventSent.CompareAndSwap(false, true) {
 		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())
 	}
 }

@@ -235,8 +235,8 @@ type reconciler[O, C Object] struct {
 	term   term
 	// restores is shared with the guard that wraps the client.
 	restores *restores.Watch
-	// restoreTold is true after the event about a restore was sent.
-	restoreTold atomic.Bool
+	// restoredEventSent is true after the event about a restore was sent.
+	restoredEventSent atomic.Bool
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType

@@ -236,8 +236,8 @@ func newNotOursError[C Object](c C) error {
 	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// taken returns the names that another object has, as the server says.
-func (c *creations[O, C]) taken() (names []types.NamespacedName) {
+// takenNames returns the names that another object has, as the server says.
+func (c *creations[O, C]) takenNames() (names []types.NamespacedName) {
 	if c == nil {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 		}
 		c.Created = append(c.Created, e.child)
 		if !c.controls(e.child) {
-			c.again(1) // a webhook took the owner reference but not the labels, and the next pass adopts the child
+			c.requeueAfter(1) // a webhook took the owner reference but not the labels, and the next pass adopts the child
 		}
 	}
 	c.noteRound()
@@ -292,7 +292,7 @@ func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	// The creation had no answer, and the child has other labels. The answer would have shown whether a webhook changed
 	// them. But a user may have done it since, to look into the pod, so the child is not deleted like a stray.
-	p.believe(start, c)
+	p.observe(start, c)
 	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
@@ -345,8 +345,8 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 	}
 	c.holdAfter(part.place, errs)
 	err := joined.Summary(run.Err, errs)
-	c.scaleFails(StopsCreations, err)
-	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
+	c.addScaleError(StopsCreations, err)
+	c.addError(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
 // namespaceEnds holds creations if the namespace is being deleted or gone, and reports whether all failures come from
@@ -403,17 +403,17 @@ func (c *creations[O, C]) holdNames() {
 		}
 	}
 	if len(unmade) > 0 {
-		c.fails(c.failure("creating %s: %w", c.childResource.Resource, joined.Errors(unmade)))
+		c.addError(c.failure("creating %s: %w", c.childResource.Resource, joined.Errors(unmade)))
 	}
 	if len(taken)+len(unmade) == 0 {
 		return
 	}
 	c.Failed += len(taken) + len(unmade)
-	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
+	c.addScaleError(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
 	if len(taken) > 0 && c.scale.Deferred > 0 {
 		// With BurstReplicas 1 the plan names one slot at a time. The next pass must come while web-1 is held, or it would
 		// try web-1 each time the hold is over, and web-2 never.
-		c.again(1)
+		c.requeueAfter(1)
 	}
 }
 

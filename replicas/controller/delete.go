@@ -93,7 +93,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 			d.Deleted = append(d.Deleted, v.Object)
 			d.concludeGone(v)
 		case errors.Is(v.err, errNotAsShown):
-			d.again(1) // the ledger has the child as it is
+			d.requeueAfter(1) // the ledger has the child as it is
 		case errors.Is(v.err, errChangeUndone):
 			d.concludeUndone(v)
 		case apierrors.IsNotFound(v.err) && (v.Mark == nil || isGone(*v.Mark, v.err)):
@@ -117,14 +117,14 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 	name := v.Object.GetName()
 	before := d.state.holds.getOrAdd(Conflict, name).Wait
 	h := d.holdCalls(Conflict, name, name, v.err)
-	if h.version = v.Object.GetResourceVersion(); h.Wait >= holdIsTold {
+	if h.version = v.Object.GetResourceVersion(); h.Wait >= shortestHoldWithEvent {
 		// A webhook refuses web-a with a Conflict, and web-a changes each second. So its changes no longer end the hold.
 		h.version = ""
 	}
 	if before > 0 { // the first Conflict only says that the cache was late, and the next pass lists
 		d.concludeFailed(v)
 	}
-	if before < holdIsTold && h.Wait >= holdIsTold {
+	if before < shortestHoldWithEvent && h.Wait >= shortestHoldWithEvent {
 		d.heldFor = h.Wait
 	}
 }
@@ -178,8 +178,8 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 		err = fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, joined.Summary(joined.Errors(d.failures), d.failures))
 	}
 	if d.holdAfterDeletions(err); err != nil {
-		d.scaleFails(StopsDeletions, err)
-		d.fails(d.failure("%w", err))
+		d.addScaleError(StopsDeletions, err)
+		d.addError(d.failure("%w", err))
 	}
 }
 
@@ -219,7 +219,7 @@ func (d *deletions[O, C]) concludeFailed(v *victim[C]) {
 // deletions, if there is one, is the reason.
 func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	if delay := serverDelay(d.answers); delay > 0 {
-		if d.holdFor(DeletionRetryAfter, "", delay, err); delay >= holdIsTold && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
+		if d.holdFor(DeletionRetryAfter, "", delay, err); delay >= shortestHoldWithEvent && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
 			d.heldFor = delay
 		}
 	}

@@ -109,5 +109,5 @@ func StateOfView(waits, unmet, isStale, isNewToTerm bool) string {
 	if waits {
 		seen.Waits = 1
 	}
-	return [...]string{trusted: "trusted", waiting: "waiting", stale: "stale", incomplete: "incomplete"}[stateOf(seen, isNewToTerm)]
+	return [...]string{trusted: "trusted", waiting: "waiting", stale: "stale", incomplete: "incomplete"}[viewStateOf(seen, isNewToTerm)]
 }

@@ -480,9 +480,9 @@ func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 	}
 }
 
-// again sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
+// requeueAfter sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
 // conclude calls it for all gates. The other calls are waits that hold nothing back.
-func (p *pass[O, C]) again(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+func (p *pass[O, C]) requeueAfter(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
 // conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
 // because Sync returns no error.
@@ -497,7 +497,7 @@ func (p *pass[O, C]) conclude(err error) {
 		switch in := max(g.Until.Sub(now), 1); {
 		case g.Until.IsZero(), g.Reason == CallsNotSeen: // the ledger says when, below
 		case !failed:
-			p.again(in)
+			p.requeueAfter(in)
 		case g.Err == nil || g.Earlier: // the gate is no error of this pass
 		case p.StatusErr != nil && len(p.errs) == 1 && g.Reason != StatusForbidden: // a hold of creations delays no status
 		case g.Reason.row().isError: // a server that asks for five seconds gets them
@@ -510,9 +510,9 @@ func (p *pass[O, C]) conclude(err error) {
 	case failed && (wait == 0 || errors.Is(err, ErrRestored)):
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	case failed:
-		p.again(wait)
+		p.requeueAfter(wait)
 	case owed > 0:
-		p.again(owed)
+		p.requeueAfter(owed)
 	}
 }
 
@@ -531,9 +531,9 @@ func gateOf(gates []Gate, reason GateReason, object string) *Gate {
 	return &gates[i]
 }
 
-// holdIsTold is the minimum length of a hold that is reported in an event. A shorter hold is not reported,
+// shortestHoldWithEvent is the minimum length of a hold that is reported in an event. A shorter hold is not reported,
 // because it would be over before a person reads the event.
-const holdIsTold = time.Second
+const shortestHoldWithEvent = time.Second
 
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
@@ -598,8 +598,8 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// gateIsTold is how long a gate must last before it is logged.
-const gateIsTold = time.Second
+// shortestGateInLog is how long a gate must last before it is logged.
+const shortestGateInLog = time.Second
 
 // stand sets p.Standing to the gates that are in effect after the pass: its own gates, and those of earlier passes
 // about which it says nothing.
@@ -634,5 +634,5 @@ func (p *pass[O, C]) goesOn(reason GateReason) bool {
 // lasts reports whether a gate has lasted for a second, or can be expected to.
 func (g *Gate) lasts(now time.Time) bool {
 	row := g.Reason.row()
-	return now.Sub(g.Since) >= gateIsTold || row.atOnce || row.shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
+	return now.Sub(g.Since) >= shortestGateInLog || row.atOnce || row.shortest > 0 && g.Until.Sub(g.Since) >= shortestGateInLog
 }

@@ -56,7 +56,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		if held = held || holds; holds {
 			p.gate(reason, name, next, nil)
 		} else {
-			p.again(next)
+			p.requeueAfter(next)
 		}
 	}
 	for _, n := range known.Names() {
@@ -159,13 +159,13 @@ func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found fi
 			}
 		}
 		if n.IsTaken() { // the other object has left the name, which can be sent again
-			p.again(1)
+			p.requeueAfter(1)
 		}
 	}
 	// If the look began ledger.MaxRequestAge after the last sending, no request can take effect, and the name is dropped.
 	known.NameChecked(n.NamespacedName, began, p.opts.Now())
 	if _, open := known.SentTo(n.Name); !open && !n.Sent.IsZero() {
-		p.again(1)
+		p.requeueAfter(1)
 	}
 }
 
@@ -181,15 +181,15 @@ func (p *pass[O, C]) settleChild(l look[C], v lostCall[C], f finding[C], began t
 	default:
 		if !p.viewHas(f.child) {
 			// The cache shows web-a as it was, and web-a is no longer the owner's. The next pass must not delete it.
-			p.believe(l.start, f.child)
-			p.again(1)
+			p.observe(l.start, f.child)
+			p.requeueAfter(1)
 		}
 		if !p.leaves(f.child) && began.Sub(v.sent) < ledger.MaxRequestAge {
 			return // it is there, but the call may still take effect, so it remains in doubt
 		}
 	}
 	known.CallAnswered(id)
-	p.again(1)
+	p.requeueAfter(1)
 }
 
 // findings are what a look has found under the names of calls without an answer.
@@ -248,7 +248,7 @@ func (p *pass[O, C]) observeFound(start ledger.Moment, found C, isInView bool) {
 	// Another owner's pod has the name, or the child has ended. It fills no place, so only its name is recorded, unless
 	// the view still counts it.
 	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
-		p.believe(start, found)
+		p.observe(start, found)
 	}
 	p.recordName(found)
 }

@@ -37,14 +37,14 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.step = scales // an owner that is gone has no gates
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
-			p.again(next)
+			p.requeueAfter(next)
 		}
 		return false
 	default:
 		err = fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
 	}
 	if err != nil {
-		p.fails(err)
+		p.addError(err)
 		return false
 	}
 	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
@@ -194,8 +194,8 @@ func (p *pass[O, C]) sendRefusal(reason, message string) {
 	}
 }
 
-// refusalAgain is how often the refusal of a deleted owner's spec is reported.
-const refusalAgain = time.Hour
+// refusalEventEvery is how often the refusal of a deleted owner's spec is reported.
+const refusalEventEvery = time.Hour
 
 // refuseSpec records that the pass cannot act on the owner's spec, and writes the status that Kind.Refused sets.
 func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
@@ -210,13 +210,13 @@ func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
 		message += " (the owner is being deleted, and the Controller deletes none of its children)"
 		h := p.state.holds.getOrAdd(SpecRefused, "")
 		if h.Remaining(p.Now) <= 0 {
-			h.Hold, p.state.refused = backoff.Hold{Since: p.Now, Wait: refusalAgain}, ""
+			h.Hold, p.state.refused = backoff.Hold{Since: p.Now, Wait: refusalEventEvery}, ""
 		}
 		wait = h.Remaining(p.Now)
 	}
 	p.sendRefusal(reason, message)
 	p.gate(SpecRefused, "", wait, err)
-	p.fails(err)
+	p.addError(err)
 	if !ok || p.kind.Refused == nil {
 		return
 	}
@@ -252,7 +252,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.fetchOwner(ctx)
 	switch {
 	case p.ownerErr != nil:
-		p.fails(p.unread(ctx, StopsClaims, p.ownerErr))
+		p.addError(p.unread(ctx, StopsClaims, p.ownerErr))
 		return cached, false
 	case err != nil || p.ownerOld:
 		p.waitForOwner()
@@ -260,7 +260,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	}
 	known.show(fresh.GetResourceVersion(), false, now)
 	p.cacheIsOld, p.ownerRead = true, true
-	p.again(known.readIn(now))
+	p.requeueAfter(known.readIn(now))
 	return fresh, true
 }
 
@@ -303,7 +303,7 @@ func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 	default:
 		p.fresh = fresh
-		p.notOlder(fresh)
+		p.noticeOlderOwner(fresh)
 	}
 	return fresh, err
 }
@@ -335,12 +335,12 @@ func (p *pass[O, C]) holdReads() {
 
 // shown records a version of the owner that a call has returned.
 func (p *pass[O, C]) shown(is O) {
-	p.notOlder(is)
+	p.noticeOlderOwner(is)
 	p.state.owner.show(is.GetResourceVersion(), false, p.opts.Now())
 }
 
-// notOlder looks for a sign that the server was restored from a backup.
-func (p *pass[O, C]) notOlder(is O) {
+// noticeOlderOwner looks for a sign that the server was restored from a backup.
+func (p *pass[O, C]) noticeOlderOwner(is O) {
 	_ = p.restores.NoticeOlder(is, p.cached.GetResourceVersion())
 	_ = p.restores.NoticeOlder(is, p.state.owner.version)
 }
@@ -366,8 +366,8 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 // same children as p.Owner. It reads the owner only if necessary. The result ok reports whether
 // Kind.Prepare can be called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
-	isShown := p.kind.Prepare != nil && takes(planned)
-	if (isShown || takes(scale)) && !p.mayTake(ctx) {
+	isShown := p.kind.Prepare != nil && deletesOrChanges(planned)
+	if (isShown || deletesOrChanges(scale)) && !p.mayTake(ctx) {
 		if _, unread := p.state.holds[holdKey{OwnerUnread, specLive}]; isShown || unread {
 			return replicas.Scale[C]{}, false
 		}
@@ -380,8 +380,8 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 	return scale, true
 }
 
-// takes reports whether a scale deletes or changes children.
-func takes[C Object](scale replicas.Scale[C]) bool {
+// deletesOrChanges reports whether a scale deletes or changes children.
+func deletesOrChanges[C Object](scale replicas.Scale[C]) bool {
 	return len(scale.Update)+len(scale.Delete)+len(scale.Discard) > 0
 }
 
@@ -393,7 +393,7 @@ func (p *pass[O, C]) mayTake(ctx context.Context) bool {
 		return false
 	}
 	if !p.checkOwner(ctx, true) && p.ownerErr != nil {
-		p.scaleFails(StopsDeletions, p.ownerErr)
+		p.addScaleError(StopsDeletions, p.ownerErr)
 	}
 	return p.ownerRead && p.inputsAgree(ctx)
 }
@@ -421,8 +421,8 @@ func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 			p.sendEventOnce(OwnerUnread, err.Error())
 		}
 		p.holdCalls(OwnerUnread, specLive, "", err)
-		p.scaleFails(StopsDeletions, err)
-		p.fails(err)
+		p.addScaleError(StopsDeletions, err)
+		p.addError(err)
 		return false
 	case reflect.DeepEqual(deletionsIn(p.own.plan.Scale), deletionsIn(plan.Scale)) && reflect.DeepEqual(patchesIn(p.own.plan.Scale), patchesIn(plan.Scale)):
 		p.state.holds.end(specLive, OwnerUnread, InputsStale)
@@ -445,7 +445,7 @@ func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
 	_, _ = p.readOwner(ctx)
 	switch {
 	case p.ownerErr != nil && needed:
-		p.fails(p.unread(ctx, 0, p.ownerErr))
+		p.addError(p.unread(ctx, 0, p.ownerErr))
 	case p.ownerOld:
 		p.waitForOwner()
 	}

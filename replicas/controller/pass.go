@@ -40,7 +40,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	err := p.err()
 	if restored := r.restored(owner); restored != nil {
 		err = restored
-		p.tellRestored(restored)
+		p.sendRestoredEvent(restored)
 	}
 	p.end(ctx, err)
 	if onlyRefused(p.Err) {
@@ -129,7 +129,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	p.limits(planned)
 	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
 	scale, changed, made, gone := p.carryOut(ctx, planned)
-	found, held := p.lookForLost(ctx, scale, made.taken())
+	found, held := p.lookForLost(ctx, scale, made.takenNames())
 	changed.conclude(found)
 	made.conclude(found)
 	gone.conclude(found)
@@ -137,7 +137,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 		p.state.nothingLeft(p.Now)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
-	active += len(p.activeOf(p.Retired)) - len(p.Retired) + len(p.cameBack())
+	active += len(p.activeOf(p.Retired)) - len(p.Retired) + len(p.recalledToActive())
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
 
@@ -147,7 +147,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 	if planned.IsZero() {
 		if !p.ownerOld {
 			_, err := p.callPrepare(ctx, planned, planned) // Prepare may undo what it began
-			p.fails(err)
+			p.addError(err)
 		}
 		return planned, nil, nil, nil
 	}
@@ -155,7 +155,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 	// until there is something to send.
 	scale, newborns := p.notHeld(planned)
 	isHeld := scale.IsZero()
-	if isHeld && (p.ownerOld || takes(planned) || p.kind.Prepare == nil) {
+	if isHeld && (p.ownerOld || deletesOrChanges(planned) || p.kind.Prepare == nil) {
 		return planned, nil, nil, nil
 	}
 	// The cached owner wants two, and a person has set it to five again. This must be known before Prepare, which
@@ -164,7 +164,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 	if ok {
 		var err error
 		scale, err = p.callPrepare(ctx, planned, scale)
-		p.fails(err)
+		p.addError(err)
 	}
 	if isHeld {
 		return planned, nil, nil, nil
@@ -176,7 +176,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 		return scale, nil, nil, nil
 	}
 	p.Scale = scale
-	p.tellScaling(ctx, scale)
+	p.reportScaling(ctx, scale)
 	// A change must not meet what the same pass does after it, and a refusal of it says nothing about the rest.
 	if len(scale.Update) > 0 {
 		changed = p.update(ctx, scale.Update)
@@ -203,7 +203,7 @@ func (p *pass[O, C]) panics(ctx context.Context) {
 		what = call.Value
 	}
 	if !object.IsNil(p.Owner) {
-		p.tellPanicked(what)
+		p.sendPanicEvent(what)
 	}
 	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", what))
 	p.step = looks // the pass has not come to the end of any later step
@@ -211,12 +211,12 @@ func (p *pass[O, C]) panics(ctx context.Context) {
 	panic(value)
 }
 
-func (p *pass[O, C]) tellPanicked(value any) {
+func (p *pass[O, C]) sendPanicEvent(value any) {
 	p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", value).Error())
 }
 
-// believe records in the ledger a child that a call has returned. The call began at start.
-func (p *pass[O, C]) believe(start ledger.Moment, c C) {
+// observe records in the ledger a child that a call has returned. The call began at start.
+func (p *pass[O, C]) observe(start ledger.Moment, c C) {
 	_ = p.state.known.Observe(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
 }
 
@@ -231,8 +231,8 @@ func (p *pass[O, C]) isReplica(c C) bool {
 	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && !p.leaves(c)
 }
 
-// cameBack returns the recalled children that did not count while they were leaving.
-func (p *pass[O, C]) cameBack() []C {
+// recalledToActive returns the recalled children that did not count while they were leaving.
+func (p *pass[O, C]) recalledToActive() []C {
 	if len(p.Recalled) == 0 {
 		return nil
 	}
@@ -251,8 +251,8 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// fails adds err to the errors of the pass, but ignores a nil error. The pass continues.
-func (p *pass[O, C]) fails(err error) {
+// addError adds err to the errors of the pass, but ignores a nil error. The pass continues.
+func (p *pass[O, C]) addError(err error) {
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// scaleFails records for the status why creations or deletions failed.
-func (p *pass[O, C]) scaleFails(part Stops, err error) {
+// addScaleError records for the status why creations or deletions failed.
+func (p *pass[O, C]) addScaleError(part Stops, err error) {
 	p.ScaleErr = joinErrors(p.ScaleErr, err)
 	p.unscaled |= part
 }
@@ -70,7 +70,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 	}
 	room, err := replicas.RoomOf(slices.Concat(p.Active, p.Terminating), withFacts(p.spec, facts))
 	if err != nil {
-		p.fails(err)
+		p.addError(err)
 		return replicas.Scale[C]{}
 	}
 	scale = room.Clamp(scale)
@@ -149,7 +149,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 		return allowed, nil
 	}
 	if p.view.is == stale { // and the plan is empty
-		p.again(unsureAgain)
+		p.requeueAfter(unsureRequeueAfter)
 		return allowed, nil
 	}
 	step := Step[C]{
@@ -173,15 +173,15 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	if stops := leftOut(allowed, cut); stops != 0 {
 		p.gate(HeldByPrepare, "", step.RequeueAfter, nil).Stops = stops
 	} else if step.RequeueAfter > 0 {
-		p.again(step.RequeueAfter)
+		p.requeueAfter(step.RequeueAfter)
 	}
 	return cut, nil
 }
 
-// unsureAgain is the delay before the next pass if Prepare was not called because the view may be old.
+// unsureRequeueAfter is the delay before the next pass if Prepare was not called because the view may be old.
 // After this delay, a bookmark has usually shown how new the cache is. If there was no bookmark, the next
 // pass lists the children live.
-const unsureAgain = 2 * time.Minute
+const unsureRequeueAfter = 2 * time.Minute
 
 // notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
 // answer, and scale does not delete the child again.
@@ -193,8 +193,8 @@ func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
 	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool { return doubted.Has(object.ID(c)) })
 }
 
-// tellScaling reports to this library's own tests what the pass is about to create and delete.
-func (p *pass[O, C]) tellScaling(ctx context.Context, scale replicas.Scale[C]) {
+// reportScaling reports to this library's own tests what the pass is about to create and delete.
+func (p *pass[O, C]) reportScaling(ctx context.Context, scale replicas.Scale[C]) {
 	inside.Scaling(ctx, p.Owner, p.notDoubted(scale), scale)
 }
 
@@ -208,7 +208,7 @@ func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
 		return p.kind.Prepare(ctx, p.Owner, step)
 	}).Err
 	if panicked := (*slowstart.Panic)(nil); errors.As(err, &panicked) {
-		p.tellPanicked(panicked.Value)
+		p.sendPanicEvent(panicked.Value)
 	}
 	return err
 }

@@ -115,7 +115,7 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	p.Counts = p.count(all)
 	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
 	for _, c := range p.Changed {
-		if needed(p.spec.Update, c).IsZero() {
+		if neededChange(p.spec.Update, c).IsZero() {
 			p.Updated++
 		}
 	}
@@ -125,7 +125,7 @@ func (p *pass[O, C]) report(ctx context.Context) {
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
 	if after := p.nextAvailable(all.counted); after > 0 { // (M1, M2)
-		p.again(after)
+		p.requeueAfter(after)
 	}
 }
 
@@ -171,7 +171,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 		return nil
 	}
 	if err := onlyStatus(owner, updated); err != nil { // the patch has the status alone, so the rest would be lost in silence
-		p.tellFaulty(err)
+		p.reportFaultyStatus(err)
 		return err
 	}
 	patch, is, err := p.statusPatch(owner, updated)
@@ -243,7 +243,7 @@ func sameBesideStatus(owner, updated any) bool {
 	return true
 }
 
-func (p *pass[O, C]) tellFaulty(err error) {
+func (p *pass[O, C]) reportFaultyStatus(err error) {
 	p.sendEventOnce(StatusFaulty, "Error writing the status: "+err.Error())
 	p.gate(StatusFaulty, "", 0, err)
 }
@@ -266,7 +266,7 @@ func (p *pass[O, C]) repeats(isOwn bool) {
 	}
 	// A condition had the time of the pass, so each pass of 2,000 owners wrote a status that said nothing new.
 	if last.outcome = outcome; last.repeated >= 3 {
-		p.tellFaulty(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
+		p.reportFaultyStatus(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
 	}
 }
 
@@ -283,7 +283,7 @@ func (p *pass[O, C]) missReady() {
 		switch wait := created.Add(readyPatience).Sub(p.Now); {
 		case created.IsZero():
 		case wait > 0:
-			p.again(wait)
+			p.requeueAfter(wait)
 		default:
 			p.gate(ReadyUnset, "", 0, nil)
 			return
@@ -439,7 +439,7 @@ type census[C Object] struct {
 // If vanishes(child) is true, the server has already removed the child. The cache may show the child as
 // terminating for a moment, but the status must not count the child.
 func (p *pass[O, C]) census() (all census[C]) {
-	known, back := p.snapshot.Version != "", p.cameBack()
+	known, back := p.snapshot.Version != "", p.recalledToActive()
 	all.leaving = p.Terminating
 	if known {
 		all.leaving = slices.DeleteFunc(slices.Clone(all.leaving), vanishes)
@@ -490,7 +490,7 @@ func (p *pass[O, C]) countGroups(all census[C]) {
 			}
 		}
 		for _, c := range in(p.Changed) {
-			if needed(p.spec.Update, c).IsZero() {
+			if neededChange(p.spec.Update, c).IsZero() {
 				is.Updated++
 			}
 		}

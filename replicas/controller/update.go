@@ -49,11 +49,11 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 		return groupOf == nil || slices.ContainsFunc(groups, func(g replicas.Group[C]) bool { return g.Name == groupOf(c) })
 	}
 	spec.Rules.MustGo = func(c C) bool { // unless it has become what it should be
-		return refused.Has(object.ID(c)) && isListed(c) && !needed(update, c).IsZero() || mustGo != nil && mustGo(c)
+		return refused.Has(object.ID(c)) && isListed(c) && !neededChange(update, c).IsZero() || mustGo != nil && mustGo(c)
 	}
 }
 
-func needed[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
+func neededChange[C Object](update func(C) replicas.Change[C], child C) replicas.Change[C] {
 	change := update(child)
 	change.Object = child
 	return change
@@ -122,7 +122,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		return errNotAsShown
 	case live.GetResourceVersion() != c.Object.GetResourceVersion():
 		// The plan judged web-a unready, which costs no budget. Meanwhile it may be ready, so the next pass judges it anew.
-		p.believe(start, live)
+		p.observe(start, live)
 		return errNotAsShown
 	}
 	change := remake(live)
@@ -166,7 +166,7 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 		failures = []error{u.result.Err}
 	}
 	if len(failures) > 0 {
-		u.fails(u.failure("unable to update %s: %w", u.childResource.Resource, joined.Summary(joined.Errors(failures), failures)))
+		u.addError(u.failure("unable to update %s: %w", u.childResource.Resource, joined.Summary(joined.Errors(failures), failures)))
 	}
 }
 
@@ -186,7 +186,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 		u.holdRepeated(name)
 		return nil
 	case isGone(e.Change, e.err), errors.Is(e.err, errNotAsShown):
-		u.again(1) // the ledger has what was found
+		u.requeueAfter(1) // the ledger has what was found
 		return nil
 	case apierrors.IsConflict(e.err):
 		// The kubelet has written to web-a since the cache showed it. A second try would need a read, but the event of that
@@ -198,7 +198,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 			u.state.replace = sets.New[types.UID]()
 		}
 		u.state.replace.Insert(object.ID(e.Object))
-		u.again(1)
+		u.requeueAfter(1)
 		return nil
 	}
 	u.Failed++
@@ -223,7 +223,7 @@ func (u *updates[O, C]) isDone(c replicas.Change[C], child C) bool {
 	}
 	// A change has all that a child needs in one subresource. So if the child needs more there, this was taken back, but
 	// a change of another subresource is the next one.
-	next := needed(u.spec.Update, child)
+	next := neededChange(u.spec.Update, child)
 	return next.IsZero() || next.Subresource != c.Subresource
 }
 

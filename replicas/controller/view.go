@@ -56,7 +56,7 @@ var pending = [...]expectations.State{
 }
 
 // stateOf returns the state of a view. A new term makes it stale, because an earlier process may have seen more.
-func stateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
+func viewStateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 	switch {
 	case seen.Waits > 0:
 		return waiting
@@ -69,7 +69,7 @@ func stateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 }
 
 func (p *pass[O, C]) judge(seen ledger.View[C]) {
-	p.view.seen, p.view.is = seen, stateOf(seen, p.isNewToTerm())
+	p.view.seen, p.view.is = seen, viewStateOf(seen, p.isNewToTerm())
 	p.facts.Pending, p.facts.PendingFor = pending[p.view.is], seen.Waits
 }
 
@@ -139,7 +139,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	var err error
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.gate(CacheFailed, "", serverDelay([]error{err}), err)
-		p.fails(p.failure("listing children: %w", err))
+		p.addError(p.failure("listing children: %w", err))
 		return false
 	}
 	read.Selector = p.spec.Selector
@@ -152,7 +152,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.lookAtServer(ctx)
 	seen, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
-		p.fails(p.failure("the cache: %w", err))
+		p.addError(p.failure("the cache: %w", err))
 		return false
 	}
 	p.facts.Now = p.Now
@@ -174,7 +174,7 @@ func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
 	calls := p.state.known.InFlight()
-	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenNames(), calls.Taken...)
+	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenSlots(), calls.Taken...)
 	p.facts.DeletionsInFlight, p.facts.UpdatesInFlight = calls.Deletions, calls.Updates
 }
 
@@ -205,7 +205,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 		p.holdCalls(ListFailed, "", "", err)
 	}
 	if err != nil {
-		p.fails(p.failure("listing children live: %w", err))
+		p.addError(p.failure("listing children live: %w", err))
 		return false
 	}
 	p.state.holds.end("", ListFailed)
@@ -464,8 +464,8 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// takenNames returns the slots that no new child can fill: those of the candidates, and those on hold.
-func (p *pass[O, C]) takenNames() (names []string) {
+// takenSlots returns the slots that no new child can fill: those of the candidates, and those on hold.
+func (p *pass[O, C]) takenSlots() (names []string) {
 	if !p.hasNamedSlots() {
 		return nil
 	}
