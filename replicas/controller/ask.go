@@ -74,8 +74,8 @@ func newCall(verb string, obj metav1.Object, sent any) Call {
 // errNoAnswer is the error of a call that has not returned, and it stays the error of one in which the client panics.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls holds the API calls of one pass, and how many more it may make. It is safe for concurrent use.
-type calls struct {
+// callLog holds the API callLog of one pass, and how many more it may make. It is safe for concurrent use.
+type callLog struct {
 	mu                                 sync.Mutex
 	returned                           []Call
 	updateRoom, createRoom, deleteRoom allowance
@@ -84,8 +84,8 @@ type calls struct {
 // An allowance is the room for calls of one kind. Of those that asked for it (used), min(used, room) are sent.
 type allowance struct{ room, used int }
 
-// allow sets how many replicas the pass may still change, create and delete.
-func (c *calls) allow(updates, creations, deletions int) {
+// setRoom sets how many replicas the pass may still change, create and delete.
+func (c *callLog) setRoom(updates, creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.updateRoom = allowance{room: updates}
@@ -98,7 +98,7 @@ func (c *calls) allow(updates, creations, deletions int) {
 var ErrOverLimit = errors.New("there is no room for this call")
 
 // reserve must be called before a call is sent, and returns an error if there is no room for it.
-func (c *calls) reserve(limit *allowance, what, name string) error {
+func (c *callLog) reserve(limit *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Only a bug in an earlier step brings a call here without room, and then an error is better than a pod too few.
@@ -108,7 +108,7 @@ func (c *calls) reserve(limit *allowance, what, name string) error {
 	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrOverLimit, limit.used, limit.room)
 }
 
-func (c *calls) record(call Call, ended time.Time, err error) {
+func (c *callLog) record(call Call, ended time.Time, err error) {
 	call.Ended, call.Err = ended, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *calls) record(call Call, ended time.Time, err error) {
 }
 
 // inOrder returns the calls, sorted by the time of the answer.
-func (c *calls) inOrder() []Call {
+func (c *callLog) inOrder() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.returned)
@@ -190,7 +190,7 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.L
 	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil { // older than the view: a restore
 		return list, err
 	}
-	return list, p.state.known.Listed(start, list, p.snapshot, p.opts.Now())
+	return list, p.state.ledger.Listed(start, list, p.snapshot, p.opts.Now())
 }
 
 // askPatch adopts or releases a child.
@@ -199,7 +199,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	switch {
 	case apierrors.IsNotFound(err):
 		// The child to release is gone, but the cache shows it. Without this note, each pass would release it again.
-		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
+		p.state.ledger.ObserveDeleted(start, object.ID(child), p.opts.Now())
 	case err == nil && !object.IsNil(patched):
 		// The cache still shows an orphan. Without the answer in the ledger, each pass would adopt it again.
 		p.observe(start, patched)
@@ -228,7 +228,7 @@ func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patche
 }
 
 func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, remake func(live C) replicas.Change[C]) (patched C, err error) {
-	start := p.state.known.Start()
+	start := p.state.ledger.Start()
 	if c.ReplacesList() {
 		// The cache drops the environment of each container to save memory. A merge patch sends the whole list of
 		// containers, so a new image would erase the environment. The change is made again from the child on the server.
@@ -241,14 +241,14 @@ func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb 
 		return patched, p.failure("%w", err)
 	}
 	// The note is set up before the patch is sent. So if the client panics, the ledger has a change without an answer.
-	start, err = p.state.known.Start(), errNoAnswer
+	start, err = p.state.ledger.Start(), errNoAnswer
 	defer func() { p.noteChange(start, *c, verb, patched, err) }()
 	patched, err = p.sendUpdate(ctx, c.Object, patch)
 	return patched, err
 }
 
 func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
-	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
+	known, now, id := p.state.ledger, p.opts.Now(), object.ID(c.Object)
 	switch {
 	case err == nil:
 		// The cache shows web-a ready, as it was before the patch. By the answer it is not ready until it runs the new
@@ -332,7 +332,7 @@ func copyOf[T Object](obj T) (T, error) {
 }
 
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
-	known, now := p.state.known, p.opts.Now()
+	known, now := p.state.ledger, p.opts.Now()
 	// The answer was lost: web-bbbbb may exist, or may appear within five minutes. A pod under another name would be one
 	// too many. So the name holds a place and is sent again, until one of the answers below or a read settles it.
 	known.CreateSent(name, now)
@@ -362,7 +362,7 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 }
 
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
-	known, now := p.state.known, p.opts.Now()
+	known, now := p.state.ledger, p.opts.Now()
 	switch {
 	case err == nil:
 		known.Deleted(id, now)

@@ -107,7 +107,7 @@ func (p *pass[O, C]) claimHold(reason GateReason, c C) *hold {
 }
 
 func (p *pass[O, C]) claimer() selector.Claimer[C] {
-	owner, start := p.Owner, p.state.known.Start()
+	owner, start := p.Owner, p.state.ledger.Start()
 	return selector.Claimer[C]{
 		Owner: owner, Kind: p.kind.Owner, Selector: p.spec.Selector,
 		PatchType: p.patchType,
@@ -189,7 +189,7 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-func (p *pass[O, C]) createdHere(c C) bool { return p.state.known.WasSent(nameOf(c)) }
+func (p *pass[O, C]) createdHere(c C) bool { return p.state.ledger.WasSent(nameOf(c)) }
 
 // holdClaim holds the claim of a child, which first failed at the given time.
 func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {
@@ -238,7 +238,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 	facts := p.facts
 	facts.Pending = pending[trusted]
 	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
-	if err == nil && !scale.IsZero() && p.view.is == stale {
+	if err == nil && !scale.IsZero() && p.view.state == stale {
 		// An orphan was refused, and the cache has been behind for minutes. Its place may be filled already, by a pod that
 		// only a live list shows.
 		if !p.readLive(ctx) {

@@ -313,7 +313,7 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 // records this in the state of the owner.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
-		state.known.ObserveLeaving(child)
+		state.ledger.ObserveLeaving(child)
 	}
 }
 
@@ -337,7 +337,7 @@ func (r *reconciler[O, C]) childEnded(child types.UID) {
 // child.
 func (r *reconciler[O, C]) cacheRegressed(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
-		state.known.CacheRegressed()
+		state.ledger.CacheRegressed()
 	}
 }
 

@@ -90,7 +90,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (less replicas.Sc
 			if b.child, b.err = scale.New(i); b.err == nil {
 				// The creation of web-bbbbb in namespace a had no answer, and New chooses b today. Sent to b, it could make
 				// a second child, so it is sent to a again.
-				if namespace, sent := p.state.known.SentTo(name); sent {
+				if namespace, sent := p.state.ledger.SentTo(name); sent {
 					b.child.SetNamespace(namespace)
 				}
 				b.namespace = b.child.GetNamespace()
@@ -145,7 +145,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 
 // send makes the calls, with a slow start for each place.
 func (c *creations[O, C]) send(ctx context.Context) {
-	c.parts, c.start = c.inParts(), c.state.known.Start()
+	c.parts, c.start = c.inParts(), c.state.ledger.Start()
 	call := func(part *part[C]) {
 		// A webhook denies all of 500 pods. With slow start that is one call in each pass, and not 500.
 		opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/len(c.parts), 1)}
@@ -244,7 +244,7 @@ func (c *creations[O, C]) takenNames() (names []types.NamespacedName) {
 	for _, e := range c.each {
 		// The last request of an earlier process has just made web-0, and this process does not know it. The answer
 		// AlreadyExists settles the name, but the object is the owner's child, so it must be looked for.
-		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
+		if _, open := c.state.ledger.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
 			names = append(names, e.name)
 		}
 	}
@@ -427,7 +427,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
 		return false
 	}
-	_, open := c.state.known.SentTo(e.name.Name)
+	_, open := c.state.ledger.SentTo(e.name.Name)
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 

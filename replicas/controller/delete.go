@@ -67,7 +67,7 @@ const firstDeletions = 16
 
 // sendBatch deletes children in parallel.
 func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deletion[C]) {
-	start, victims := d.state.known.Start(), make([]*victim[C], len(batch))
+	start, victims := d.state.ledger.Start(), make([]*victim[C], len(batch))
 	run := slowstart.Run(ctx, len(batch), d.allAtOnce(len(batch)), func(ctx context.Context, i int) error {
 		v := &victim[C]{Deletion: batch[i], err: errNoAnswer} // the client may panic
 		victims[i] = v
@@ -164,7 +164,7 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 			d.concludeMarked(v)
 		case ok && f.child.GetDeletionTimestamp() != nil:
 			// The deletion has taken effect, and only its answer was lost. The cache does not show that yet.
-			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
+			d.state.ledger.Deleted(object.ID(v.Object), d.opts.Now())
 			d.Deleted = append(d.Deleted, v.Object)
 			d.concludeGone(v)
 		default:

@@ -90,9 +90,9 @@ func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], owner *appsv1.Repl
 	p := &pass[*appsv1.ReplicaSet, *corev1.Pod]{reconciler: &reconciler[*appsv1.ReplicaSet, *corev1.Pod]{client: client, opts: Options{Now: time.Now}}}
 	p.kind, p.Owner = ReplicaSets(), owner
 	p.spec.Selector, p.rules.Active = labels.Everything(), func(*corev1.Pod) bool { return true }
-	p.state = &memory[*corev1.Pod]{known: &ledger.Ledger[*corev1.Pod]{}}
-	start := p.state.known.Start()
-	p.calls.allow(0, 1, 1)
+	p.state = &memory[*corev1.Pod]{ledger: &ledger.Ledger[*corev1.Pod]{}}
+	start := p.state.ledger.Start()
+	p.calls.setRoom(0, 1, 1)
 	for range 2 {
 		_, err := p.askCreate(context.Background(), start, child)
 		errs = append(errs, err)

@@ -491,7 +491,7 @@ func (p *pass[O, C]) conclude(err error) {
 	if p.state == nil {
 		return
 	}
-	p.InFlight = len(p.state.known.Open())
+	p.InFlight = len(p.state.ledger.Open())
 	now, failed, wait := p.opts.Now(), err != nil && !onlyRefused(err), serverDelay(p.errs)
 	for _, g := range p.Gates {
 		switch in := max(g.Until.Sub(now), 1); {
@@ -506,7 +506,7 @@ func (p *pass[O, C]) conclude(err error) {
 			wait = max(wait, serverDelay([]error{g.Err}))
 		}
 	}
-	switch owed := p.state.known.RequeueAfter(now); {
+	switch owed := p.state.ledger.RequeueAfter(now); {
 	case failed && (wait == 0 || errors.Is(err, ErrRestored)):
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	case failed:

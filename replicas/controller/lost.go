@@ -22,7 +22,7 @@ import (
 // just called taken. The next pass plans with what it finds, because this one has counted all of them as in flight. The
 // result held reports whether they keep this pass from creating, changing or deleting more than scale has.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
-	known, now := p.state.known, p.opts.Now()
+	known, now := p.state.ledger, p.opts.Now()
 	names, doubted := known.Names(), p.lostCalls()
 	if len(names)+len(doubted)+len(taken) == 0 {
 		p.state.holds.end("", LookFailed)
@@ -85,7 +85,7 @@ type lostCall[C Object] struct {
 }
 
 func (p *pass[O, C]) lostCalls() (children []lostCall[C]) {
-	sent := p.state.known.UnansweredCalls()
+	sent := p.state.ledger.UnansweredCalls()
 	if len(sent) == 0 {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 
 // settleName records what a look has found under the name of a creation without an answer.
 func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found findings[C], began time.Time) {
-	known := p.state.known
+	known := p.state.ledger
 	switch {
 	case f.there:
 		p.observeFound(l.start, f.child, n.Holder == ledger.Replica)
@@ -171,7 +171,7 @@ func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found fi
 
 // settleChild records what a look has found of a child with a call that had no answer.
 func (p *pass[O, C]) settleChild(l look[C], v lostCall[C], f finding[C], began time.Time) {
-	known, id := p.state.known, object.ID(v.child)
+	known, id := p.state.ledger, object.ID(v.child)
 	switch {
 	case !f.there:
 		p.recordMissing(l, id)
@@ -211,7 +211,7 @@ type look[C Object] struct {
 
 // newLook returns a look for n children, which it lists if the pass has to look for many.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
-	start := p.state.known.Start()
+	start := p.state.ledger.Start()
 	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
 	if len(reads)+n <= fewReads {
 		return look[C]{start: start, find: p.readChild}
@@ -237,10 +237,10 @@ func findNamed[C Object](items []C, name types.NamespacedName, err error) (found
 // recordMissing records in the ledger that a look did not find a child.
 func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	if l.isList { // it also lacks children that no longer match the selector
-		p.state.known.ObserveMissing(l.start, id, l.version, p.opts.Now())
+		p.state.ledger.ObserveMissing(l.start, id, l.version, p.opts.Now())
 		return
 	}
-	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
+	p.state.ledger.ObserveDeleted(l.start, id, p.opts.Now())
 }
 
 // observeFound records an object that a look has found under a name.
@@ -255,7 +255,7 @@ func (p *pass[O, C]) observeFound(start ledger.Moment, found C, isInView bool) {
 
 func (p *pass[O, C]) recordName(c C) {
 	holder, ours := p.snapshot.Rules.Holder(c)
-	p.state.known.NameHeld(nameOf(c), object.ID(c), holder, ours)
+	p.state.ledger.NameHeld(nameOf(c), object.ID(c), holder, ours)
 }
 
 // viewHas reports whether the view contains this version of the found child.

@@ -33,11 +33,11 @@ type memory[C Object] struct {
 	lastPass   time.Time
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
+	// ledger holds the ledger that API calls have revealed but the cache does not show yet. These ledger are
 	// about the children, and the creations and deletions in flight. A fact is dropped when the
 	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns,
-	// the unanswered requests stay in known. The other fields but strays start empty.
-	known *ledger.Ledger[C]
+	// the unanswered requests stay in ledger. The other fields but strays start empty.
+	ledger *ledger.Ledger[C]
 	// strays are new children that a webhook changed so that they are not the owner's, for example by taking off the
 	// labels. They are still to be deleted.
 	strays []C
@@ -46,7 +46,7 @@ type memory[C Object] struct {
 	// sentStatus is the last status that was sent, with the status that the server returned. The hold delays the
 	// next sending of the same status.
 	sentStatus struct {
-		is, kept map[string]any
+		sent, kept map[string]any
 		backoff.Hold
 		outcome  uint64 // what Kind.Status made it from
 		repeated int    // how many writes in a row have followed from nothing but Kind.Status
@@ -162,7 +162,7 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 	s.lastPass = now
 	o.sweepLeft(now)
 	for _, other := range o.m[key.NamespacedName] {
-		if other.uid != "" && now.Sub(other.lastPass) > incarnationKept && other.known.Waits(now) == 0 {
+		if other.uid != "" && now.Sub(other.lastPass) > incarnationKept && other.ledger.Waits(now) == 0 {
 			idle = append(idle, other.uid)
 		}
 	}
@@ -173,10 +173,10 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 // former is its old state. The new state then replaces the old state, but keeps the unanswered requests. If
 // there is no old state, former is nil.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
-	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
+	s := &memory[C]{uid: key.UID, ledger: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
-		s.known, s.strays = former.known, former.strays
-		s.known.Forget()
+		s.ledger, s.strays = former.ledger, former.strays
+		s.ledger.Forget()
 	}
 	if o.m == nil {
 		o.m = map[types.NamespacedName][]*memory[C]{}
@@ -204,7 +204,7 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	if s == nil || s.hasLeft {
 		s = o.newMemory(key, s)
 	}
-	return s.known
+	return s.ledger
 }
 
 // Ledgers returns the ledgers of all owners, except owners that have left the cache. This method is part of
@@ -216,7 +216,7 @@ func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	for name, states := range o.m {
 		for _, s := range states {
 			if !s.hasLeft {
-				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.known
+				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.ledger
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	name := o.leavers[0]
 	o.leavers = o.leavers[1:]
 	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
-		return s.hasLeft && now.Sub(s.lastPass) > incarnationKept && s.known.CallsExpireIn(now) <= 0
+		return s.hasLeft && now.Sub(s.lastPass) > incarnationKept && s.ledger.CallsExpireIn(now) <= 0
 	})
 	if len(kept) == 0 {
 		delete(o.m, name)
@@ -279,7 +279,7 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 		if !s.hasLeft {
 			return false
 		}
-		remaining := s.known.CallsExpireIn(now)
+		remaining := s.ledger.CallsExpireIn(now)
 		if remaining > 0 {
 			next = earliest(next, remaining)
 		}
@@ -316,14 +316,14 @@ type round struct {
 // rounds holds the last round of each group.
 type rounds[C Object] struct {
 	mu      sync.Mutex
-	of      map[string]round
+	byGroup map[string]round
 	groupOf func(C) string // nil if all children are one group, whose name is ""
 }
 
 func (r *rounds[C]) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of = nil
+	r.byGroup = nil
 }
 
 // created records that children were created. If the current round still delays creations, the new children
@@ -331,40 +331,40 @@ func (r *rounds[C]) reset() {
 func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := r.of[group]
-	next := round{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: is.hold.Wait}}
+	last := r.byGroup[group]
+	next := round{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: last.hold.Wait}}
 	switch {
-	case is.remaining(now) > 0:
-		next = is
+	case last.remaining(now) > 0:
+		next = last
 		next.size += made
-	case is.endedSoon == 0 && now.Sub(is.hold.Since) >= is.hold.Wait: // no child has ended
+	case last.endedSoon == 0 && now.Sub(last.hold.Since) >= last.hold.Wait: // no child has ended
 		next.hold.Wait = 0
 	}
-	if r.of == nil {
-		r.of = map[string]round{}
+	if r.byGroup == nil {
+		r.byGroup = map[string]round{}
 	}
-	r.of[group] = next
+	r.byGroup[group] = next
 }
 
 // count counts the children of the round that have ended soon after their creation. The function livingSince
 // returns the number of children that were created since then and are active or have ended without failure. The
 // results are the time that creations must wait, and the round.
-func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now time.Time) (wait time.Duration, is round) {
+func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now time.Time) (wait time.Duration, last round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is, ok := r.of[group]
+	last, ok := r.byGroup[group]
 	if !ok {
-		return 0, is
+		return 0, last
 	}
-	if ended := is.size - livingSince(is.firstMade); ended > is.endedSoon && now.Sub(is.hold.Since) <= failedYoung {
-		if is.endedSoon == 0 {
+	if ended := last.size - livingSince(last.firstMade); ended > last.endedSoon && now.Sub(last.hold.Since) <= failedYoung {
+		if last.endedSoon == 0 {
 			row := LastRoundEnded.row()
-			is.hold.Wait = min(max(2*is.hold.Wait, row.shortest), row.longest)
+			last.hold.Wait = min(max(2*last.hold.Wait, row.shortest), row.longest)
 		}
-		is.endedSoon = ended
-		r.of[group] = is
+		last.endedSoon = ended
+		r.byGroup[group] = last
 	}
-	return is.remaining(now), is
+	return last.remaining(now), last
 }
 
 // drop is called if a child was deleted or has another owner, and the round must not count the child as
@@ -376,10 +376,10 @@ func (r *rounds[C]) drop(child C) {
 	if r.groupOf != nil {
 		group = r.groupOf(child)
 	}
-	if is, ok := r.of[group]; ok && !child.GetCreationTimestamp().Time.Before(is.firstMade) {
-		is.size = max(is.size-1, 0)
-		is.endedSoon = min(is.endedSoon, is.size)
-		r.of[group] = is
+	if last, ok := r.byGroup[group]; ok && !child.GetCreationTimestamp().Time.Before(last.firstMade) {
+		last.size = max(last.size-1, 0)
+		last.endedSoon = min(last.endedSoon, last.size)
+		r.byGroup[group] = last
 	}
 }
 
@@ -484,8 +484,8 @@ func (w *ownWrite) explains(version string) bool {
 // before the process started, has no delayed requeue. A change of MinReadySeconds causes no delayed requeue
 // either.
 type readiness struct {
-	mu sync.Mutex
-	of map[types.UID]readyState
+	mu      sync.Mutex
+	byChild map[types.UID]readyState
 }
 
 // readyState stores whether a child is ready, and since when. The field told is the time at which a child that
@@ -500,8 +500,8 @@ type readyState struct {
 func (r *readiness) setReady(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of != nil {
-		r.of[child] = readyState{ready: true, since: now}
+	if r.byChild != nil {
+		r.byChild[child] = readyState{ready: true, since: now}
 	}
 }
 
@@ -510,10 +510,10 @@ func (r *readiness) setReady(child types.UID, now time.Time) {
 func (r *readiness) since(child types.UID, ready bool, told, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = map[types.UID]readyState{}
+	if r.byChild == nil {
+		r.byChild = map[types.UID]readyState{}
 	}
-	is, known := r.of[child]
+	is, known := r.byChild[child]
 	switch {
 	case !known, is.ready != ready, !is.told.Equal(told), // the child may have been ready meanwhile
 		now.Before(is.since): // the clock was set back, or the child's clock is ahead
@@ -521,7 +521,7 @@ func (r *readiness) since(child types.UID, ready bool, told, now time.Time) time
 		if told.After(now) {
 			is.since = told
 		}
-		r.of[child] = is
+		r.byChild[child] = is
 	}
 	return is.since
 }
@@ -530,5 +530,5 @@ func (r *readiness) since(child types.UID, ready bool, told, now time.Time) time
 func (r *readiness) keep(children sets.Set[types.UID]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.of, func(id types.UID, _ readyState) bool { return !children.Has(id) })
+	maps.DeleteFunc(r.byChild, func(id types.UID, _ readyState) bool { return !children.Has(id) })
 }

@@ -316,7 +316,7 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	}
 	if p.ownerRead = p.wantsTheSame(fresh); !p.ownerRead {
 		p.ownerOld = true
-		p.shown(fresh)
+		p.observeOwner(fresh)
 	}
 	return fresh, nil
 }
@@ -333,8 +333,8 @@ func (p *pass[O, C]) holdReads() {
 	h.Wait, h.why = max(h.Wait, serverDelay([]error{p.ownerErr})), p.ownerErr
 }
 
-// shown records a version of the owner that a call has returned.
-func (p *pass[O, C]) shown(is O) {
+// observeOwner records a version of the owner that a call has returned.
+func (p *pass[O, C]) observeOwner(is O) {
 	p.noticeOlderOwner(is)
 	p.state.owner.show(is.GetResourceVersion(), false, p.opts.Now())
 }

@@ -66,7 +66,7 @@ func (p *pass[O, C]) end(ctx context.Context, err error) {
 type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C] // what Kind.Observe gets
-	calls      calls
+	calls      callLog
 	inTerm     int     // the term in which the pass began
 	step       step    // the step that the pass has reached
 	errs       []error // what went wrong
@@ -105,7 +105,7 @@ func (p *pass[O, C]) run(ctx context.Context) {
 	if !p.wants(ctx) { // determines the owner and what it wants
 		return
 	}
-	defer p.state.known.Done()
+	defer p.state.ledger.Done()
 	p.step = plans
 	plan, ok := p.plan(ctx) // determines which children exist, and what to do about them
 	if ok {
@@ -217,7 +217,7 @@ func (p *pass[O, C]) sendPanicEvent(value any) {
 
 // observe records in the ledger a child that a call has returned. The call began at start.
 func (p *pass[O, C]) observe(start ledger.Moment, c C) {
-	_ = p.state.known.Observe(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
+	_ = p.state.ledger.Observe(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
 }
 
 // controls reports whether the owner is the controller of a child.

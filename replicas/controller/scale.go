@@ -59,7 +59,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 	}
 	// A creation without an answer cannot take effect while another object has its name. That object may have left.
 	facts := p.facts
-	if taken := filter(p.state.known.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
+	if taken := filter(p.state.ledger.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
 		found := p.lookFor(ctx, taken, nil)
 		for _, n := range taken {
 			f := found[n.NamespacedName]
@@ -74,7 +74,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 		return replicas.Scale[C]{}
 	}
 	scale = room.Clamp(scale)
-	p.calls.allow(len(scale.Update), scale.Create, len(scale.Delete))
+	p.calls.setRoom(len(scale.Update), scale.Create, len(scale.Delete))
 	return scale
 }
 
@@ -148,7 +148,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	if p.kind.Prepare == nil {
 		return allowed, nil
 	}
-	if p.view.is == stale { // and the plan is empty
+	if p.view.state == stale { // and the plan is empty
 		p.requeueAfter(unsureRequeueAfter)
 		return allowed, nil
 	}
@@ -156,7 +156,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 		Now: p.Now, Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
 		Update: slices.Clone(planned.Update),
 		Active: slices.Clone(p.notDoubted(planned)), Terminating: slices.Clone(p.Terminating),
-		InFlight: len(p.state.known.Open()) + len(p.state.known.UnansweredCalls()),
+		InFlight: len(p.state.ledger.Open()) + len(p.state.ledger.UnansweredCalls()),
 		Later:    p.Scale.Kept + p.Scale.Deferred,
 	}
 	err := p.prepare(ctx, &step)

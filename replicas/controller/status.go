@@ -179,7 +179,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 		return err
 	}
 	last := &p.state.sentStatus
-	again, delay := reflect.DeepEqual(last.is, is), last.Hold
+	again, delay := reflect.DeepEqual(last.sent, is), last.Hold
 	was, _ := p.statusJSON(owner)
 	isKept := reflect.DeepEqual(was, last.kept)
 	if !isKept { // somebody has changed what the server had stored
@@ -197,7 +197,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	p.repeats(isKept && !again)
 	now := p.opts.Now()
 	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
-	if last.is = is; !again {
+	if last.sent = is; !again {
 		last.Hold = backoff.Hold{Since: now}
 	}
 	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, is) {
@@ -377,7 +377,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 		p.statusCounts.Store(true) // no other write can have changed the generation, because the patch has a resourceVersion
 	}
 	p.state.wrote.end(written.GetResourceVersion(), !p.samePlan(written))
-	p.shown(written) // X9
+	p.observeOwner(written) // X9
 	return written, nil
 }
 
@@ -444,7 +444,7 @@ func (p *pass[O, C]) census() (all census[C]) {
 	if known {
 		all.leaving = slices.DeleteFunc(slices.Clone(all.leaving), vanishes)
 	}
-	stay, come, leave := p.state.known.Split(p.Active)
+	stay, come, leave := p.state.ledger.Split(p.Active)
 	if !known {
 		all.counted = append(slices.Clip(stay), leave...)
 		return all

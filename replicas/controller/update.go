@@ -118,7 +118,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	case err != nil:
 		return err
 	case !there || object.ID(live) != object.ID(c.Object):
-		p.state.known.ObserveDeleted(start, object.ID(c.Object), p.opts.Now())
+		p.state.ledger.ObserveDeleted(start, object.ID(c.Object), p.opts.Now())
 		return errNotAsShown
 	case live.GetResourceVersion() != c.Object.GetResourceVersion():
 		// The plan judged web-a unready, which costs no budget. Meanwhile it may be ready, so the next pass judges it anew.

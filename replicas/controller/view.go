@@ -28,7 +28,7 @@ type view[C Object] struct {
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	seen     ledger.View[C]
-	is       viewState
+	state       viewState
 	isLive   bool // a live list of this pass has shown the children
 }
 
@@ -69,8 +69,8 @@ func viewStateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 }
 
 func (p *pass[O, C]) judge(seen ledger.View[C]) {
-	p.view.seen, p.view.is = seen, viewStateOf(seen, p.isNewToTerm())
-	p.facts.Pending, p.facts.PendingFor = pending[p.view.is], seen.Waits
+	p.view.seen, p.view.state = seen, viewStateOf(seen, p.isNewToTerm())
+	p.facts.Pending, p.facts.PendingFor = pending[p.view.state], seen.Waits
 }
 
 // plan decides what to create, delete, adopt and release. The first decision is based on the cached children with
@@ -84,14 +84,14 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	if !ok || !p.mustList(plan) {
 		return plan, ok
 	}
-	if p.view.is == stale && p.isNewToTerm() {
+	if p.view.state == stale && p.isNewToTerm() {
 		// A new leader has 2,000 owners to look at. Its cache is usually a few milliseconds behind, and one question to
 		// the server shows that for all of them.
 		if wait := p.awaitCache(ctx); wait > 0 {
 			p.gate(CacheBehind, "", wait, nil)
 			return plan, false
 		}
-		if p.judge(p.view.seen); p.view.is == trusted {
+		if p.judge(p.view.seen); p.view.state == trusted {
 			return p.manage(ctx)
 		}
 	}
@@ -108,8 +108,8 @@ func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
 		return true
 	case "":
 		// Prepare must not see an old view, even if the plan is empty. In a new term, it waits for the cache first.
-		isUnsure := p.kind.Prepare != nil && p.view.is == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
-		return p.view.is == incomplete || isUnsure || p.listsFirst(plan.Scale)
+		isUnsure := p.kind.Prepare != nil && p.view.state == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
+		return p.view.state == incomplete || isUnsure || p.listsFirst(plan.Scale)
 	}
 	return false
 }
@@ -133,7 +133,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool
 
 // readCache reads the children from the cache.
 func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
-	p.start = p.state.known.Start()
+	p.start = p.state.ledger.Start()
 	read := &p.snapshot
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.events.Newest()
 	var err error
@@ -150,7 +150,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 		read.Rules.MayCount = func(c C) bool { return p.controls(c) && mayCount(c) }
 	}
 	p.lookAtServer(ctx)
-	seen, err := p.state.known.View(p.start, p.snapshot, p.Now)
+	seen, err := p.state.ledger.View(p.start, p.snapshot, p.Now)
 	if err != nil {
 		p.addError(p.failure("the cache: %w", err))
 		return false
@@ -173,7 +173,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
-	calls := p.state.known.InFlight()
+	calls := p.state.ledger.InFlight()
 	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenSlots(), calls.Taken...)
 	p.facts.DeletionsInFlight, p.facts.UpdatesInFlight = calls.Deletions, calls.Updates
 }
@@ -224,11 +224,11 @@ func (p *pass[O, C]) spread(d time.Duration) time.Duration {
 // listLive lists the objects on the server that match the owner's selector, and returns the children of
 // the resulting view.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
-	start := p.state.known.Start()
+	start := p.state.ledger.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
 		return nil, err
 	}
-	view, err := p.state.known.View(p.start, p.snapshot, p.opts.Now())
+	view, err := p.state.ledger.View(p.start, p.snapshot, p.opts.Now())
 	return view.Children, err
 }
 
@@ -342,7 +342,7 @@ func (t *term) number() int {
 // A serverVersion is the resourceVersion that the server had for one resource after the term began.
 type serverVersion struct {
 	mu        sync.Mutex
-	is        string    // "" if not known
+	version        string    // "" if not known
 	asked     time.Time // when a pass first asked for the version
 	last      time.Time // when the server was last asked
 	asking    bool
@@ -363,7 +363,7 @@ func (v *serverVersion) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.forgotten++
-	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
+	v.version, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
 // known returns the version, or "" if the server has not returned it yet. The second result is the time
@@ -371,7 +371,7 @@ func (v *serverVersion) forget() {
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.is, v.asked
+	return v.version, v.asked
 }
 
 // reached reports whether a cache with the given version shows everything that existed when the term
@@ -401,9 +401,9 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	if v.asked.IsZero() {
 		v.asked = at
 	}
-	if v.is != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
+	if v.version != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
 		defer v.mu.Unlock()
-		return v.is
+		return v.version
 	}
 	forgotten := v.forgotten
 	v.asking, v.last = true, at
@@ -414,7 +414,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 		defer v.mu.Unlock()
 		v.asking = false
 		if err == nil && forgotten == v.forgotten {
-			v.is = is
+			v.version = is
 		}
 	}()
 	if is, err = version(); err != nil {
