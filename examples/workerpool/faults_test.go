@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/faults"
 )
 
-// Ten bad minutes on a real API server. docs/testing.md shows this test, so it uses little of the harness: w.create,
-// w.scale and w.manager stand for the reader's own code.
+// Ten bad minutes on a real API server. docs/testing.md tells readers to copy this test, so it uses little of the harness:
+// w.create, w.scale and w.manager stand for the reader's own code, and so does newWorld, which makes a namespace.
 func TestInBadMinutes(t *testing.T) {
 	t.Parallel()
 	config := server(t)

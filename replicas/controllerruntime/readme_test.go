@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // The program in the README is that of the function Example, with the function pools before it.
@@ -35,4 +38,23 @@ func TestTheFirstScreenShowsAFunction(t *testing.T) {
 	require.NoError(t, err)
 	_, comment, _ := strings.Cut(string(doc), "\n\n")
 	assert.LessOrEqual(t, strings.Count(comment, "\n//")+1, 17, "lines; go doc breaks lines at 80 characters, so it prints more")
+}
+
+// The README's program, tested as docs/testing.md says.
+func TestPools(t *testing.T) {
+	t.Parallel()
+	wants := func(n int32) func(*WorkerPool) {
+		return func(p *WorkerPool) { p.Spec.Replicas = n }
+	}
+	err := replicastest.Play(1, 100, func(s *replicastest.Story[*WorkerPool, *Worker]) {
+		s.Kind = pools()
+		s.Owner = &WorkerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blue"}, Spec: WorkerPoolSpec{Replicas: 3}}
+		s.Ready = func(w *Worker) { w.Status.Ready = true }
+		s.Changes = []func(*WorkerPool){wants(2), wants(5)}
+		s.Always = map[string]func() error{"never more than five": s.AtMost(5), "never fewer than two": s.AtLeast(2)}
+		s.AtEnd = map[string]func() error{"as many as wanted": s.AsWanted}
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
