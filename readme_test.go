@@ -64,7 +64,7 @@ func TestTheREADMEQuotesTheBenchmarks(t *testing.T) {
 	_, table, found := strings.Cut(texts["README.md"], "\n| work | Kubernetes | ours | |\n")
 	require.True(t, found)
 	rows := regexp.MustCompile(`(?m)^\| (.*) \| (.*) \| (.*) \| (\d.*x) \|$`).FindAllStringSubmatch(table, -1)
-	require.Len(t, rows, 4)
+	require.Len(t, rows, 2)
 	for _, row := range rows {
 		times := regexp.QuoteMeta(strings.Join(row[2:5], " | "))
 		assert.Regexp(t, `(?m)^\|.* \| `+times+` \|`, measured, "copy the row %q from docs/benchmarks.md, which make bench wrote", row[1])

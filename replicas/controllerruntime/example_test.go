@@ -1,9 +1,12 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// +groupName=example.com
+// +versionName=v1
 package controllerruntime_test
 
 import (
+	"flag"
 	"log"
 	"log/slog"
 
@@ -19,6 +22,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 	"github.com/replicakit/replicakit/replicas/transport"
 )
+
+// +kubebuilder:rbac:groups=example.com,resources=workerpools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=example.com,resources=workerpools/status,verbs=patch
+// +kubebuilder:rbac:groups=example.com,resources=workerpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=example.com,resources=workers,verbs=get;list;watch;create;delete;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=default,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=default,resources=leases,resourceNames=pools.example.com,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // pools keeps spec.replicas Workers for each WorkerPool.
 func pools() controller.Kind[*WorkerPool, *Worker] {
@@ -41,8 +52,10 @@ func pools() controller.Kind[*WorkerPool, *Worker] {
 	}
 }
 
-// This operator is a whole program, except for its API types, which are below.
+// This operator is a whole program. Its API types are below, with the markers for controller-gen, which makes the CRDs
+// and the role.
 func Example() {
+	flag.Parse() // --kubeconfig
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	config, watches := ctrl.GetConfigOrDie(), &transport.Watches{}
 	config.Wrap(watches.Wrap) // ends a watch that hangs
@@ -61,8 +74,10 @@ func Example() {
 	}
 }
 
-// WorkerPool is one of the operator's API types. In a real operator, controller-gen generates the methods of the
+// WorkerPool is one of the operator's API types. In a real operator, controller-gen also generates the methods of the
 // API types.
+//
+// +kubebuilder:subresource:status
 type WorkerPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -80,6 +95,7 @@ type WorkerPoolStatus struct {
 	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
 }
 
+// +kubebuilder:subresource:status
 type Worker struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
