@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -67,25 +66,6 @@ func childOf(owner *appsv1.Deployment, name string) *corev1.ConfigMap {
 		Namespace: "default", Name: name, Labels: map[string]string{"app": "web"},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, configMaps().Owner)},
 	}}
-}
-
-// A WorkerPoolReconciler is what kubebuilder makes for an API, without the method Reconcile.
-type WorkerPoolReconciler struct {
-	client.Client
-
-	Scheme *runtime.Scheme
-}
-
-// SetupWithManager sets up the controller with the Manager.
-func (r *WorkerPoolReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return controllerruntime.Add(mgr, pools(), controllerruntime.Options{})
-}
-
-// In a kubebuilder project, Add makes the whole controller in SetupWithManager, which the program calls with its manager.
-func ExampleAdd() {
-	var mgr ctrl.Manager // a program makes it with ctrl.NewManager
-	fmt.Println((&WorkerPoolReconciler{}).SetupWithManager(mgr))
-	// Output: controllerruntime: manager is nil
 }
 
 // This example tests a Kind with controller-runtime's fake client. Instead of a manager, the test itself calls

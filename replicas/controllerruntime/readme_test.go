@@ -11,7 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -57,4 +61,21 @@ func TestPools(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// A WorkerPoolReconciler is what kubebuilder makes for an API, without the method Reconcile.
+type WorkerPoolReconciler struct {
+	client.Client
+
+	Scheme *runtime.Scheme
+}
+
+// SetupWithManager sets up the controller with the Manager, as docs/adopting.md says.
+func (r *WorkerPoolReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return controllerruntime.Add(mgr, pools(), controllerruntime.Options{})
+}
+
+func TestSetupWithManager(t *testing.T) {
+	t.Parallel()
+	assert.EqualError(t, (&WorkerPoolReconciler{}).SetupWithManager(nil), "controllerruntime: manager is nil")
 }
