@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"adopt", "hold"}, opts.scenarios)
 	assert.Equal(t, []string{"ours"}, opts.sides)
-	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 6 * time.Second, crowd: 200, perCrowd: 7}, opts.size)
+	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 6 * time.Second, idle: time.Minute, crowd: 200, perCrowd: 7}, opts.size)
 	for args, message := range map[string]string{
 		"-runs=0":          "-runs=0 must be positive",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),

@@ -39,6 +39,71 @@ func runMany(ctx context.Context, b *bed) error {
 	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.sets })
 }
 
+func lifeTitle(s size) string {
+	return fmt.Sprintf("%s ReplicaSets of %d pods are created, %d of them are scaled to 0, and then nothing happens for %v; default flags",
+		grouped(s.sets), s.perSet, s.leaving(), s.idle)
+}
+
+// leaving returns how many of the small sets are scaled to 0.
+func (s size) leaving() int { return s.sets * 2 / 5 }
+
+func playLife(ctx context.Context, b *bed, start starter) error {
+	c, err := start()
+	if err != nil {
+		return err
+	}
+	return c.stop(ctx, b.live(ctx, c))
+}
+
+func (b *bed) live(ctx context.Context, c *controller) error {
+	if err := b.warmUp(ctx); err != nil {
+		return err
+	}
+	b.began = time.Now()
+	if err := b.createSets(ctx, b.size.sets, b.size.perSet); err != nil {
+		return err
+	}
+	all := b.size.sets * b.size.perSet
+	left := all - b.size.leaving()*b.size.perSet
+	// By default, kube-controller-manager makes 20 calls a second, which is slower than any single wait allows.
+	for pods := all / 20; pods < all; pods += all / 20 {
+		if err := b.view.awaitCounts(ctx, "some pods", func(c counts) bool { return c.pods >= pods }); err != nil {
+			return err
+		}
+	}
+	if err := b.reach(ctx, "all pods exist", func(c counts) bool { return c.pods == all }); err != nil {
+		return err
+	}
+	if err := b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == all && c.settled == b.size.sets }); err != nil {
+		return err
+	}
+	if err := b.noteUsage(ctx, c, "created"); err != nil {
+		return err
+	}
+	b.began = time.Now()
+	err := callAll(ctx, b.size.leaving(), func(ctx context.Context, i int) error { return b.scale(ctx, b.sets[i].Name, 0) })
+	if err != nil {
+		return err
+	}
+	for pods := all - all/20; pods > left; pods -= all / 20 {
+		if err := b.view.awaitCounts(ctx, "fewer pods", func(c counts) bool { return c.pods <= pods }); err != nil {
+			return err
+		}
+	}
+	if err := b.reach(ctx, "scaled: all pods are gone", func(c counts) bool { return c.pods == left && c.replicas == left }); err != nil {
+		return err
+	}
+	if err := b.noteUsage(ctx, c, "deleted"); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(b.size.idle):
+	}
+	return b.noteUsage(ctx, c, "idle")
+}
+
 // setOf returns the ReplicaSet of the pod with index i. The pods are distributed evenly over the ReplicaSets.
 func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
 

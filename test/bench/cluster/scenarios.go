@@ -26,6 +26,7 @@ var scenarios = []scenario{
 	{name: "scale", title: scaleTitle, prepare: prepareScale, run: runScale},
 	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt},
 	{name: "many", title: manyTitle, run: runMany},
+	{name: "life", title: lifeTitle, play: playLife, slow: true},
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
 	{name: "pool", title: poolTitle("default flags"), prepare: preparePool, run: runPool, slow: true},
 	{name: "pool-5000", title: poolTitle("5,000 calls a second for both"), prepare: preparePool, run: runPool},
@@ -56,14 +57,16 @@ type size struct {
 	rate   int // changes a second
 	length time.Duration
 
+	idle time.Duration // how long nothing happens in the scenario named "life"
+
 	crowd    int // number of ReplicaSets that exist when a controller starts
 	perCrowd int // number of pods of each of these ReplicaSets
 }
 
-var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 75}
+var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, idle: 10 * time.Minute, crowd: 2000, perCrowd: 75}
 
 func (s size) tenth() size {
-	s.pods, s.sets, s.length = s.pods/10, s.sets/10, s.length/10
+	s.pods, s.sets, s.length, s.idle = s.pods/10, s.sets/10, s.length/10, s.idle/10
 	s.crowd, s.perCrowd = s.crowd/10, s.perCrowd/10
 	return s
 }
