@@ -165,13 +165,13 @@ func TestAnyKind(t *testing.T) {
 	bubble(t, "A3 its events are recorded on the owner, which no scheme knows", func(t inBubble) {
 		b := newBench(replicaSet("web", 1))
 		b.opts.Component = "pools"
-		b.kind.Owner.Group, b.kind.Owner.Kind = "example.com", "Pool"
+		b.kind.Owner.Group = "apps.example.com"
 		b.start(t)
 		events := b.recorded("SuccessfulCreate")
 		require.Len(t, events, 1)
 		assert.Equal(t, "pools", events[0].Source.Component)
 		about := events[0].InvolvedObject
-		assert.Equal(t, []string{"example.com/v1", "Pool", namespace, "web", "uid-web"},
+		assert.Equal(t, []string{"apps.example.com/v1", "ReplicaSet", namespace, "web", "uid-web"},
 			[]string{about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID)})
 	})
 }
