@@ -418,8 +418,8 @@ func TestMistakesOfAKind(t *testing.T) {
 		}
 		return r
 	}
-	for name, slots := range map[string]func(int) string{"": nil, " for slots": replicas.Ordinals("blue")} {
-		t.Run("New is forgotten"+name, func(t *testing.T) {
+	for name, slots := range map[string]func(int) string{"New is forgotten": nil, "New is forgotten for slots": replicas.Ordinals("blue")} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := poolsWith(func(s *replicas.Spec[*worker]) { s.New, s.Slots = nil, slots })
 			for i := range 3 {
@@ -479,7 +479,7 @@ func TestMistakesOfAKind(t *testing.T) {
 		for i := range 3 {
 			pass, err := r.pass(t, i, podsOf(r.owner, 2)...)
 			require.EqualError(t, err, `controller: writing status of ReplicaSet "default/web": Kind.Status may change the status alone, and has changed map[spec:map[replicas:5 template:map[metadata:map[labels:map[app:other]]]]]`)
-			assert.ErrorContains(t, requireGate(t, pass.Gates, controller.StatusFaulty).Err, "replicas:5")
+			require.ErrorContains(t, requireGate(t, pass.Gates, controller.StatusFaulty).Err, "replicas:5")
 			assert.Len(t, r.eventsOf("Warning FailedStatus"), max(1-i, 0), "it is sent once")
 			assert.Empty(t, r.statuses)
 		}
@@ -516,7 +516,7 @@ func TestMistakesOfAKind(t *testing.T) {
 				assert.Empty(t, gates, "%d", i)
 				continue
 			}
-			assert.ErrorContains(t, requireGate(t, gates, controller.StatusFaulty).Err, "the same outcome")
+			require.ErrorContains(t, requireGate(t, gates, controller.StatusFaulty).Err, "the same outcome")
 			assert.Len(t, r.eventsOf("Warning FailedStatus"), max(4-i, 0), "it is sent once")
 		}
 		podtest.NotReady(of[1])

@@ -482,7 +482,9 @@ func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 
 // requeueAfter sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
 // conclude calls it for all gates. The other calls are waits that hold nothing back.
-func (p *pass[O, C]) requeueAfter(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+func (p *pass[O, C]) requeueAfter(d time.Duration) {
+	p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1))
+}
 
 // conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
 // because Sync returns no error.

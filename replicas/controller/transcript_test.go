@@ -634,7 +634,7 @@ func (s *scene) do(words []string) {
 			if c.Ended {
 				what = "ends: "
 			}
-			s.printed = append(s.printed, what+s.relative(c.Gate.String()))
+			s.printed = append(s.printed, what+s.relative(c.String()))
 		}
 	default:
 		s.t.Fatalf("there is no command %q", command)

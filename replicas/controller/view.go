@@ -28,7 +28,7 @@ type view[C Object] struct {
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	seen     ledger.View[C]
-	state       viewState
+	state    viewState
 	isLive   bool // a live list of this pass has shown the children
 }
 
@@ -342,7 +342,7 @@ func (t *term) number() int {
 // A serverVersion is the resourceVersion that the server had for one resource after the term began.
 type serverVersion struct {
 	mu        sync.Mutex
-	version        string    // "" if not known
+	version   string    // "" if not known
 	asked     time.Time // when a pass first asked for the version
 	last      time.Time // when the server was last asked
 	asking    bool
