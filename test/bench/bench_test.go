@@ -8,8 +8,7 @@
 //	go test -bench Choose -benchtime 100ms   # one work
 //	go test ./...                            # each benchmark once, small: that both sides do the same
 //
-// Each benchmark has up to three sides. side=kubernetes is the code of Kubernetes itself, and side=ours is
-// this library. side=floor is a lower bound, for example a single read of the necessary memory.
+// Each benchmark has up to two sides. side=kubernetes is the code of Kubernetes itself, and side=ours is this library.
 //
 // The program in the directory cluster measures a whole controller on real servers. Run it with make
 // bench-cluster.
@@ -91,8 +90,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // If Kubernetes and this library run the same work, both results have the same size. Each work runs once, in a
-// small size. The sides named "floor" and the memory benchmarks also run once, but the test does not compare their
-// results.
+// small size. The memory benchmarks also run once, but the test does not compare their results.
 func TestSidesAgree(t *testing.T) {
 	t.Parallel()
 	for _, w := range works {
@@ -108,10 +106,7 @@ func TestSidesAgree(t *testing.T) {
 			want := sides[0].run(0)
 			assert.Positive(t, want)
 			for _, s := range sides[1:] {
-				got := s.run(0)
-				if s.name != floor {
-					assert.Equal(t, want, got, s.name)
-				}
+				assert.Equal(t, want, s.run(0), s.name)
 			}
 		})
 	}

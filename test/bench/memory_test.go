@@ -33,8 +33,8 @@ type keeper struct {
 var memories = []memory{
 	{"Owners", "owner", []int{1, 100, 10_000}, keepOwners},
 	{"TrackedPods", "pod", []int{500, 50_000}, keepDeletions},
-	{"Indexed", "pod", []int{10_000, 100_000, 1_000_000}, keepIndexes},
-	{"Passed", "owner", []int{1_000, 10_000, 100_000}, keepPassed},
+	{"Indexed", "pod", []int{10_000, 1_000_000}, keepIndexes},
+	{"Passed", "owner", []int{1_000, 100_000}, keepPassed},
 }
 
 // keepOwners returns keepers that store one expected creation for each of n owners.

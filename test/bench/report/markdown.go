@@ -40,11 +40,11 @@ func (r *results) markdown() []byte {
 	fmt.Fprintf(&b, "\nRun with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
 		r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
 	b.WriteString("\n## Time\n\n" +
-		"| work | size | Kubernetes | ours | ratio | floor | ours / floor | allocations | bytes |\n" +
-		"|---|---|--:|--:|--:|--:|--:|--:|--:|\n")
+		"| work | size | Kubernetes | ours | ratio | allocations | mixed: Kubernetes | ours | ratio | allocations |\n" +
+		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	last := ""
 	for _, row := range r.rows {
-		if _, ok := row.medianOf(ours, seconds); !ok {
+		if len(row.medians[seconds]) == 0 {
 			continue
 		}
 		title := "" // only the first row of each kind of work has a title
@@ -58,8 +58,9 @@ func (r *results) markdown() []byte {
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
 	for _, row := range r.rows {
 		for _, unit := range []string{"B/owner", "B/pod"} {
-			if _, ok := row.medianOf(ours, unit); ok {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[row.work], row.text(), row.number(kubernetes, unit), row.number(ours, unit))
+			if len(row.medians[unit]) > 0 {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[row.work], row.text(),
+					row.number(of{healthy, kubernetes}, unit), row.number(of{healthy, ours}, unit))
 			}
 		}
 	}
@@ -68,30 +69,36 @@ func (r *results) markdown() []byte {
 
 // timed returns this row in the format of the table "Time".
 func (r *row) timed(title string) string {
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
-		title, r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
-		r.time(floor), r.times(ours, floor),
-		r.number(kubernetes, allocs), r.number(ours, allocs), r.number(kubernetes, bytes), r.number(ours, bytes))
+	line := "| " + title + " | " + r.text()
+	for _, fleet := range []string{healthy, mixed} {
+		if _, ok := r.medianOf(of{fleet, ours}, seconds); !ok {
+			line += " | | | | "
+			continue
+		}
+		theirs, mine := of{fleet, kubernetes}, of{fleet, ours}
+		line += fmt.Sprintf(" | %s | %s | %s | %s → %s", r.time(theirs), r.time(mine), r.times(fleet), r.number(theirs, allocs), r.number(mine, allocs))
+	}
+	return line + " |\n"
 }
 
-func (r *row) time(side string) string {
-	v, ok := r.medians[seconds][side]
+func (r *row) time(whose of) string {
+	v, ok := r.medians[seconds][whose]
 	if !ok {
 		return "–"
 	}
 	return duration(v.median) + " ±" + v.spread
 }
 
-func (r *row) times(side, other string) string {
-	ratio, ok := r.ratio(side, other)
+func (r *row) times(fleet string) string {
+	ratio, ok := r.ratio(fleet)
 	if !ok {
 		return "–"
 	}
 	return strconv.FormatFloat(ratio, 'f', 1, 64) + "x"
 }
 
-func (r *row) number(side, unit string) string {
-	median, ok := r.medianOf(side, unit)
+func (r *row) number(whose of, unit string) string {
+	median, ok := r.medianOf(whose, unit)
 	if !ok {
 		return "–"
 	}

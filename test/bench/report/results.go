@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -19,11 +20,14 @@ type results struct {
 	rows   []*row
 }
 
-// A row holds the results of one kind of work at one size.
+// A row holds the results of one kind of work at one size, on both fleets.
 type row struct {
 	work, size string
-	medians    map[string]map[string]value // by unit, then by side
+	medians    map[string]map[of]value // by unit
 }
+
+// An of says whose result it is.
+type of struct{ fleet, side string }
 
 type value struct {
 	median float64
@@ -62,7 +66,7 @@ func read(r io.Reader) (*results, error) {
 }
 
 func (r *results) add(fields, sides, units []string) error {
-	row, err := r.row(fields[0])
+	row, fleet, err := r.row(fields[0])
 	if err != nil {
 		return err
 	}
@@ -75,66 +79,66 @@ func (r *results) add(fields, sides, units []string) error {
 			return fmt.Errorf("%s: %w", fields[0], err)
 		}
 		if row.medians[units[i]] == nil {
-			row.medians[units[i]] = make(map[string]value)
+			row.medians[units[i]] = make(map[of]value)
 		}
-		row.medians[units[i]][side] = value{median: median, spread: fields[i+1]}
+		row.medians[units[i]][of{fleet, side}] = value{median: median, spread: fields[i+1]}
 	}
 	return nil
 }
 
-var benchmark = regexp.MustCompile(`^(?:Work|Memory)/(\w+)/(.*?)(?:-\d+)?$`)
+var benchmark = regexp.MustCompile(`^(?:Work|Memory)/(\w+)/(?:fleet=(\w+)/)?(.*?)(?:-\d+)?$`)
 
-func (r *results) row(name string) (*row, error) {
+// row returns the row of a benchmark. A work without a fleet counts as one on the healthy fleet.
+func (r *results) row(name string) (_ *row, fleet string, err error) {
 	match := benchmark.FindStringSubmatch(name)
 	if match == nil {
-		return nil, fmt.Errorf("benchmark %q: no work or no size", name)
+		return nil, "", fmt.Errorf("benchmark %q: no work or no size", name)
 	}
+	work, fleet, size := match[1], cmp.Or(match[2], healthy), match[3]
 	for _, row := range r.rows {
-		if row.work == match[1] && row.size == match[2] {
-			return row, nil
+		if row.work == work && row.size == size {
+			return row, fleet, nil
 		}
 	}
-	added := &row{work: match[1], size: match[2], medians: make(map[string]map[string]value)}
+	added := &row{work: work, size: size, medians: make(map[string]map[of]value)}
 	r.rows = append(r.rows, added)
-	return added, nil
+	return added, fleet, nil
 }
 
-// medianOf looks up the median for the given side and unit. The second result reports whether this median
+// medianOf looks up a median. The second result reports whether this median
 // exists.
-func (r *row) medianOf(side, unit string) (median float64, ok bool) {
-	v, ok := r.medians[unit][side]
+func (r *row) medianOf(whose of, unit string) (median float64, ok bool) {
+	v, ok := r.medians[unit][whose]
 	return v.median, ok
 }
 
-// ratio divides the time of the first side by the time of the second side. The second result reports
-// whether this is possible.
-func (r *row) ratio(side, other string) (ratio float64, ok bool) {
-	a, aOK := r.medianOf(side, seconds)
-	b, bOK := r.medianOf(other, seconds)
-	if !aOK || !bOK || b == 0 {
+// ratio divides Kubernetes' time on a fleet by ours. The second result reports whether this is possible.
+func (r *row) ratio(fleet string) (ratio float64, ok bool) {
+	theirs, theirsOK := r.medianOf(of{fleet, kubernetes}, seconds)
+	mine, mineOK := r.medianOf(of{fleet, ours}, seconds)
+	if !theirsOK || !mineOK || mine == 0 {
 		return 0, false
 	}
-	return a / b, true
+	return theirs / mine, true
 }
 
 const (
 	kubernetes = "kubernetes"
 	ours       = "ours"
-	floor      = "floor"
+
+	healthy = "healthy"
+	mixed   = "mixed"
 
 	seconds = "sec/op"
-	bytes   = "B/op"
 	allocs  = "allocs/op"
 )
 
-// text returns the size as a string, for example "cached, 5,000 pods" or "1 owner, 2 goroutines".
+// text returns the size as a string, for example "5,000 pods" or "1 owner, 2 goroutines".
 func (r *row) text() string {
 	var parts []string
 	for part := range strings.SplitSeq(r.size, "/") {
 		name, value, _ := strings.Cut(part, "=")
 		switch {
-		case name == "fleet":
-			parts = append(parts, value)
 		case value == "1":
 			parts = append(parts, "1 "+strings.TrimSuffix(name, "s"))
 		default:
