@@ -23,45 +23,6 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// sync runs a pass for an owner, and reports the pass to the metrics and to Kind.Observe.
-func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
-	if err := r.restored(owner); err != nil {
-		return 0, err
-	}
-	standing, ok := r.owners.enter(owner)
-	if !ok {
-		return 0, fmt.Errorf("controller: %s %q: a pass for this owner is already under way: do not call Sync twice at once for one owner", r.kind.Owner.Kind, owner)
-	}
-	p := &pass[O, C]{reconciler: r, inTerm: r.term.number()}
-	p.Name, p.Now, p.Standing = owner, r.opts.Now(), standing
-	defer func() { r.owners.exit(owner, p.Standing) }()
-	defer p.panics(ctx)
-	p.run(ctx)
-	err := p.err()
-	if restored := r.restored(owner); restored != nil {
-		err = restored
-		p.sendRestoredEvent(restored)
-	}
-	p.end(ctx, err)
-	if onlyRefused(p.Err) {
-		return p.RequeueAfter, nil
-	}
-	return p.RequeueAfter, p.Err
-}
-
-// end completes the Pass and reports it to Kind.Observe.
-func (p *pass[O, C]) end(ctx context.Context, err error) {
-	p.conclude(err)
-	p.Took = p.opts.Now().Sub(p.Now)
-	if ctx.Err() == nil { // a canceled pass might not have found all of its gates
-		p.stand()
-	}
-	if p.kind.Observe != nil && !p.isObserved {
-		p.isObserved = true
-		p.kind.Observe(ctx, p.Pass)
-	}
-}
-
 // A pass is one call of Sync.
 type pass[O, C Object] struct {
 	*reconciler[O, C]
@@ -98,6 +59,32 @@ type pass[O, C Object] struct {
 	facts    replicas.Facts[C]
 	others   *[]C // what Cache.Related has returned, or nil before it is asked
 	own      ownPlan[C]
+}
+
+// sync runs a pass for an owner, and reports the pass to the metrics and to Kind.Observe.
+func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
+	if err := r.restored(owner); err != nil {
+		return 0, err
+	}
+	standing, ok := r.owners.enter(owner)
+	if !ok {
+		return 0, fmt.Errorf("controller: %s %q: a pass for this owner is already under way: do not call Sync twice at once for one owner", r.kind.Owner.Kind, owner)
+	}
+	p := &pass[O, C]{reconciler: r, inTerm: r.term.number()}
+	p.Name, p.Now, p.Standing = owner, r.opts.Now(), standing
+	defer func() { r.owners.exit(owner, p.Standing) }()
+	defer p.panics(ctx)
+	p.run(ctx)
+	err := p.err()
+	if restored := r.restored(owner); restored != nil {
+		err = restored
+		p.sendRestoredEvent(restored)
+	}
+	p.end(ctx, err)
+	if onlyRefused(p.Err) {
+		return p.RequeueAfter, nil
+	}
+	return p.RequeueAfter, p.Err
 }
 
 // run carries out the steps of a pass.
@@ -192,22 +179,35 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 	return scale, changed, made, gone
 }
 
+// end completes the Pass and reports it to Kind.Observe.
+func (p *pass[O, C]) end(ctx context.Context, err error) {
+	p.conclude(err)
+	p.Took = p.opts.Now().Sub(p.Now)
+	if ctx.Err() == nil { // a canceled pass might not have found all of its gates
+		p.stand()
+	}
+	if p.kind.Observe != nil && !p.isObserved {
+		p.isObserved = true
+		p.kind.Observe(ctx, p.Pass)
+	}
+}
+
 // panics is deferred by sync. If the pass panics, it reports that and panics again.
 func (p *pass[O, C]) panics(ctx context.Context) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	what := value
-	for call, ok := what.(*slowstart.Panic); ok; call, ok = what.(*slowstart.Panic) { // of an owner in no namespace, one runs in another
-		what = call.Value
+	cause := value
+	for call, ok := cause.(*slowstart.Panic); ok; call, ok = cause.(*slowstart.Panic) { // of an owner in no namespace, one runs in another
+		cause = call.Value
 	}
 	if !object.IsNil(p.Owner) {
-		p.sendPanicEvent(what)
+		p.sendPanicEvent(cause)
 	}
-	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", what))
+	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", cause))
 	p.step = looks // the pass has not come to the end of any later step
-	p.end(ctx, fmt.Errorf("controller: %s %q: a function of the Kind or the client panicked: %v", p.kind.Owner.Kind, p.Name, what))
+	p.end(ctx, fmt.Errorf("controller: %s %q: a function of the Kind or the client panicked: %v", p.kind.Owner.Kind, p.Name, cause))
 	panic(value)
 }
 
@@ -231,18 +231,27 @@ func (p *pass[O, C]) isReplica(c C) bool {
 	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && !p.leaves(c)
 }
 
+// leaves reports whether a child is being deleted or bears the mark of Spec.Retire.
+func (p *pass[O, C]) leaves(c C) bool {
+	return c.GetDeletionTimestamp() != nil || p.spec.Rules.Leaving != nil && p.spec.Rules.Leaving(c)
+}
+
+func (p *pass[O, C]) activeOf(children []C) (active []C) {
+	for _, c := range children {
+		if p.rules.Active(c) {
+			active = append(active, c)
+		}
+	}
+	return active
+}
+
 // recalledToActive returns the recalled children that did not count while they were leaving.
 func (p *pass[O, C]) recalledToActive() []C {
 	if len(p.Recalled) == 0 {
 		return nil
 	}
-	left := sets.New(idsIn(p.Terminating)...)
-	return filter(p.Recalled, func(c C) bool { return left.Has(object.ID(c)) })
-}
-
-// leaves reports whether a child is being deleted or bears the mark of Spec.Retire.
-func (p *pass[O, C]) leaves(c C) bool {
-	return c.GetDeletionTimestamp() != nil || p.spec.Rules.Leaving != nil && p.spec.Rules.Leaving(c)
+	terminating := sets.New(idsIn(p.Terminating)...)
+	return filter(p.Recalled, func(c C) bool { return terminating.Has(object.ID(c)) })
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {
@@ -256,6 +265,12 @@ func (p *pass[O, C]) addError(err error) {
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}
+}
+
+// addScaleError records for the status why creations or deletions failed.
+func (p *pass[O, C]) addScaleError(part Stops, err error) {
+	p.ScaleErr = joinErrors(p.ScaleErr, err)
+	p.unscaled |= part
 }
 
 // err returns the joined errors of the pass, or nil if there are none.

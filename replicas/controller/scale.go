@@ -22,95 +22,6 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// addScaleError records for the status why creations or deletions failed.
-func (p *pass[O, C]) addScaleError(part Stops, err error) {
-	p.ScaleErr = joinErrors(p.ScaleErr, err)
-	p.unscaled |= part
-}
-
-// notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
-// time when these calls are due. If the owner is in no namespace, the second result maps names to the new
-// children.
-func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
-	if p.ownerOld {
-		p.waitForOwner()
-		return replicas.Scale[C]{}, nil
-	}
-	if len(scale.Delete)+len(scale.Discard) > 0 && p.deletionsHeld() {
-		scale.Delete, scale.Discard = nil, nil
-	}
-	scale.Update = p.updatesNotHeld(scale.Update)
-	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
-	if scale.Create > 0 {
-		scale = p.postponeFailing(scale)
-	}
-	if scale.Create == 0 {
-		return scale, nil
-	}
-	return p.creationsNotHeld(scale)
-}
-
-// clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
-// also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
-// than the result contains.
-func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
-	if scale.IsZero() {
-		return scale
-	}
-	// A creation without an answer cannot take effect while another object has its name. That object may have left.
-	facts := p.facts
-	if taken := filter(p.state.ledger.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
-		found := p.lookFor(ctx, taken, nil)
-		for _, n := range taken {
-			f := found[n.NamespacedName]
-			if is, _ := p.snapshot.Rules.Holder(f.child); !f.there || is == ledger.Replica {
-				facts.CreationsInFlight = append(facts.CreationsInFlight, n.Name)
-			}
-		}
-	}
-	room, err := replicas.RoomOf(slices.Concat(p.Active, p.Terminating), withFacts(p.spec, facts))
-	if err != nil {
-		p.addError(err)
-		return replicas.Scale[C]{}
-	}
-	scale = room.Clamp(scale)
-	p.calls.setRoom(len(scale.Update), scale.Create, len(scale.Delete))
-	return scale
-}
-
-// notRefused removes the deletions of children that have not changed since their deletion met a Conflict.
-func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
-	if len(p.state.holds) == 0 {
-		return deletions
-	}
-	return filter(deletions, func(v replicas.Deletion[C]) bool {
-		name := v.Object.GetName()
-		return !p.held(Conflict, name, name, v.Object.GetResourceVersion()) && (v.Mark == nil || !p.held(UpdateFailed, name, name, ""))
-	})
-}
-
-// deletionsHeld reports whether all deletions are on hold.
-func (p *pass[O, C]) deletionsHeld() bool {
-	afterFailure := p.held(DeletionFailed, "", "", "")
-	return p.held(DeletionRetryAfter, "", "", "") || afterFailure
-}
-
-// listsFirst reports whether the plan must be made again from a live list, because an earlier deletion met a
-// Conflict. The cache may be too late to choose from. But no list is made for deletions that a hold delays.
-func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
-	met := false
-	for k := range p.state.holds {
-		met = met || k.Reason == Conflict
-	}
-	lasts := func(reason GateReason, key, version string) bool {
-		return p.state.holds[holdKey{reason, key}].remaining(p.Now, version) > 0
-	}
-	return met && !lasts(DeletionFailed, "", "") && !lasts(DeletionRetryAfter, "", "") &&
-		slices.ContainsFunc(slices.Concat(plan.Delete, plan.Discard), func(v replicas.Deletion[C]) bool {
-			return !lasts(Conflict, v.Object.GetName(), v.Object.GetResourceVersion())
-		})
-}
-
 // limits records a gate for each limit that postpones creations or deletions to later passes. An example of
 // a limit is MaxDeletions.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
@@ -139,6 +50,103 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	for _, c := range scale.Doubled {
 		p.gate(NameTaken, object.Name(c), 0, nil).Stops = stopsScale
 	}
+}
+
+// notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
+// time when these calls are due. If the owner is in no namespace, the second result maps names to the new
+// children.
+func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
+	if p.ownerOld {
+		p.waitForOwner()
+		return replicas.Scale[C]{}, nil
+	}
+	if len(scale.Delete)+len(scale.Discard) > 0 && p.deletionsHeld() {
+		scale.Delete, scale.Discard = nil, nil
+	}
+	scale.Update = p.updatesNotHeld(scale.Update)
+	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
+	if scale.Create > 0 {
+		scale = p.postponeFailing(scale)
+	}
+	if scale.Create == 0 {
+		return scale, nil
+	}
+	return p.creationsNotHeld(scale)
+}
+
+// deletionsHeld reports whether all deletions are on hold.
+func (p *pass[O, C]) deletionsHeld() bool {
+	afterFailure := p.held(DeletionFailed, "", "", "")
+	return p.held(DeletionRetryAfter, "", "", "") || afterFailure
+}
+
+// notRefused removes the deletions of children that have not changed since their deletion met a Conflict.
+func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
+	if len(p.state.holds) == 0 {
+		return deletions
+	}
+	return filter(deletions, func(v replicas.Deletion[C]) bool {
+		name := v.Object.GetName()
+		return !p.held(Conflict, name, name, v.Object.GetResourceVersion()) && (v.Mark == nil || !p.held(UpdateFailed, name, name, ""))
+	})
+}
+
+// postponeFailing postpones creations in each group whose last round ended soon after it was created. For each child
+// that ended soon, one creation is removed from scale. The pass makes the creations that remain in scale.
+func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
+	if !p.backOff {
+		return scale
+	}
+	var names []string
+	for i := 0; i < scale.Create; { // the creations of a group stand together
+		group, first := scale.Group(i), i
+		for i < scale.Create && scale.Group(i) == group {
+			i++
+		}
+		names = append(names, scale.Names[first:i-p.failingIn(group, i-first)]...)
+	}
+	scale.Create, scale.Names = len(names), names
+	return scale
+}
+
+// failingIn returns how many of the creations in a group must wait, because children of its last round have failed.
+func (p *pass[O, C]) failingIn(group string, create int) (held int) {
+	left, round := p.state.rounds.count(group, func(first time.Time) (living int) {
+		for _, c := range p.view.children {
+			if c.GetDeletionTimestamp() == nil && !c.GetCreationTimestamp().Time.Before(first) && p.controls(c) && p.snapshot.Rules.MayCount(c) &&
+				p.groupOf(c) == group && (p.rules.Active(c) || p.hasEndedWell(c)) {
+				living++
+			}
+		}
+		return living
+	}, p.Now)
+	if left == 0 {
+		return 0
+	}
+	held = min(round.endedSoon, create)
+	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s%s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource, inGroup(group))
+	if len(p.Released) > 0 {
+		c := p.Released[0]
+		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
+	}
+	p.sendEventOnce(LastRoundEnded, why)
+	g := p.gate(LastRoundEnded, group, left, nil)
+	g.Earlier, g.waits = true, held == create
+	return held
+}
+
+// hasEndedWell reports whether a child has ended without failure, according to the rules.
+func (p *pass[O, C]) hasEndedWell(c C) bool {
+	rules := &p.spec.Rules
+	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
+}
+
+// inGroup returns the words that name a group in a message.
+func inGroup(group string) string {
+	if group == "" {
+		return ""
+	}
+	return " of group " + group
 }
 
 // callPrepare calls Kind.Prepare with the plan, which may be empty. The argument allowed holds the part of
@@ -193,11 +201,6 @@ func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
 	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool { return doubted.Has(object.ID(c)) })
 }
 
-// reportScaling reports to this library's own tests what the pass is about to create and delete.
-func (p *pass[O, C]) reportScaling(ctx context.Context, scale replicas.Scale[C]) {
-	inside.Scaling(ctx, p.Owner, p.notDoubted(scale), scale)
-}
-
 var errTooLong = fmt.Errorf("it took more than %v", PrepareTimeout)
 
 // prepare calls Kind.Prepare, and returns an error if Prepare panics.
@@ -242,6 +245,35 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
+// areLess reports whether all deletions in the first list were planned. If a deletion is listed twice, the
+// result is false.
+func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
+	isNil, left := object.NilOf[C](), idsOf(planned)
+	for _, v := range deletions {
+		if isNil(v.Object) || !left.Has(object.ID(v.Object)) {
+			return false
+		}
+		left.Delete(object.ID(v.Object))
+	}
+	return true
+}
+
+// changed returns the changed children, in the form of deletions.
+func changed[C Object](changes []replicas.Change[C]) (children []replicas.Deletion[C]) {
+	for _, c := range changes {
+		children = append(children, replicas.Deletion[C]{Victim: podrank.Victim[C]{Object: c.Object}})
+	}
+	return children
+}
+
+func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
+	ids := sets.New[types.UID]()
+	for _, v := range deletions {
+		ids.Insert(object.ID(v.Object))
+	}
+	return ids
+}
+
 // allowedOf returns the calls in scale that Prepare has not removed from the step.
 func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
@@ -251,6 +283,12 @@ func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	stays := idsOf(changed(s.Update))
 	scale.Update = filter(scale.Update, func(c replicas.Change[C]) bool { return stays.Has(object.ID(c.Object)) })
 	return scale
+}
+
+// keep returns the deletions that both lists contain.
+func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
+	wanted := idsOf(less)
+	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
 // leftOut compares two scales. The second scale contains a part of the first one. If the second scale has
@@ -269,91 +307,37 @@ func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	return stops
 }
 
-func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
-	ids := sets.New[types.UID]()
-	for _, v := range deletions {
-		ids.Insert(object.ID(v.Object))
-	}
-	return ids
-}
-
-// changed returns the changed children, in the form of deletions.
-func changed[C Object](changes []replicas.Change[C]) (children []replicas.Deletion[C]) {
-	for _, c := range changes {
-		children = append(children, replicas.Deletion[C]{Victim: podrank.Victim[C]{Object: c.Object}})
-	}
-	return children
-}
-
-// areLess reports whether all deletions in the first list were planned. If a deletion is listed twice, the
-// result is false.
-func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
-	isNil, left := object.NilOf[C](), idsOf(planned)
-	for _, v := range deletions {
-		if isNil(v.Object) || !left.Has(object.ID(v.Object)) {
-			return false
-		}
-		left.Delete(object.ID(v.Object))
-	}
-	return true
-}
-
-// keep returns the deletions that both lists contain.
-func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
-	wanted := idsOf(less)
-	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
-}
-
-// postponeFailing postpones creations in each group whose last round ended soon after it was created. For each child
-// that ended soon, one creation is removed from scale. The pass makes the creations that remain in scale.
-func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
-	if !p.backOff {
+// clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
+// also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
+// than the result contains.
+func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
+	if scale.IsZero() {
 		return scale
 	}
-	var names []string
-	for i := 0; i < scale.Create; { // the creations of a group stand together
-		group, from := scale.Group(i), i
-		for i < scale.Create && scale.Group(i) == group {
-			i++
+	// A creation without an answer cannot take effect while another object has its name. That object may have left.
+	facts := p.facts
+	if taken := filter(p.state.ledger.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
+		found := p.lookFor(ctx, taken, nil)
+		for _, n := range taken {
+			f := found[n.NamespacedName]
+			if holder, _ := p.snapshot.Rules.Holder(f.child); !f.there || holder == ledger.Replica {
+				facts.CreationsInFlight = append(facts.CreationsInFlight, n.Name)
+			}
 		}
-		names = append(names, scale.Names[from:i-p.failingIn(group, i-from)]...)
 	}
-	scale.Create, scale.Names = len(names), names
+	room, err := replicas.RoomOf(slices.Concat(p.Active, p.Terminating), withFacts(p.spec, facts))
+	if err != nil {
+		p.addError(err)
+		return replicas.Scale[C]{}
+	}
+	scale = room.Clamp(scale)
+	p.calls.setRoom(len(scale.Update), scale.Create, len(scale.Delete))
 	return scale
 }
 
-// failingIn returns how many of the creations in a group must wait, because children of its last round have failed.
-func (p *pass[O, C]) failingIn(group string, create int) (held int) {
-	left, round := p.state.rounds.count(group, func(first time.Time) (living int) {
-		for _, c := range p.view.children {
-			if c.GetDeletionTimestamp() == nil && !c.GetCreationTimestamp().Time.Before(first) && p.controls(c) && p.snapshot.Rules.MayCount(c) &&
-				p.groupOf(c) == group && (p.rules.Active(c) || p.hasEndedWell(c)) {
-				living++
-			}
-		}
-		return living
-	}, p.Now)
-	if left == 0 {
-		return 0
-	}
-	held = min(round.endedSoon, create)
-	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s%s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource, inGroup(group))
-	if len(p.Released) > 0 {
-		c := p.Released[0]
-		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
-	}
-	p.sendEventOnce(LastRoundEnded, why)
-	g := p.gate(LastRoundEnded, group, left, nil)
-	g.Earlier, g.waits = true, held == create
-	return held
-}
-
-// inGroup returns the words that name a group in a message.
-func inGroup(group string) string {
-	if group == "" {
-		return ""
-	}
-	return " of group " + group
+// reportScaling reports to this library's own tests what the pass is about to create and delete.
+func (p *pass[O, C]) reportScaling(ctx context.Context, scale replicas.Scale[C]) {
+	inside.Scaling(ctx, p.Owner, p.notDoubted(scale), scale)
 }
 
 // noteRound adds the created children to the rounds of their groups.
@@ -371,12 +355,6 @@ func (p *pass[O, C]) noteRound() {
 	for group, n := range made {
 		p.state.rounds.created(group, n, first[group], p.opts.Now())
 	}
-}
-
-// hasEndedWell reports whether a child has ended without failure, according to the rules.
-func (p *pass[O, C]) hasEndedWell(c C) bool {
-	rules := &p.spec.Rules
-	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
 // noteDeleted is called when a child is deleted. A child that was surplus, or had done its work, has not ended soon.

@@ -111,21 +111,153 @@ func (o Outcome[C]) Failure() status.Failure {
 // report counts the children and writes the status, even if the pass failed. The write is canceled when
 // ctx ends. After a Conflict, report retries the write once if the owner still has the same UID.
 func (p *pass[O, C]) report(ctx context.Context) {
-	all := p.census()
-	p.Counts = p.count(all)
+	children := p.census()
+	p.Counts = p.count(children)
 	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
 	for _, c := range p.Changed {
 		if neededChange(p.spec.Update, c).IsZero() {
 			p.Updated++
 		}
 	}
-	p.countGroups(all)
+	p.countGroups(children)
 	if p.kind.Status != nil {
 		p.missReady()
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
-	if after := p.nextAvailable(all.counted); after > 0 { // (M1, M2)
+	if after := p.nextAvailable(children.counted); after > 0 { // (M1, M2)
 		p.requeueAfter(after)
+	}
+}
+
+// A census holds the children that the status counts.
+type census[C Object] struct {
+	counted []C // those that count as replicas
+	leaving []C // those that may count as terminating
+	deleted []C // those that this or an earlier pass has deleted, and that count as terminating alone
+}
+
+// census finds the children for the status. If the version of the cache is known, they include the changes of this pass
+// and of earlier passes, even if the cache does not show the changes yet (T1). If the version is unknown, only the
+// children in the cache are counted. Children that turned out to be gone are left out, also in later passes.
+//
+// If vanishes(child) is true, the server has already removed the child. The cache may show the child as
+// terminating for a moment, but the status must not count the child.
+func (p *pass[O, C]) census() (children census[C]) {
+	known, recalled := p.snapshot.Version != "", p.recalledToActive()
+	children.leaving = p.Terminating
+	if known {
+		children.leaving = slices.DeleteFunc(slices.Clone(children.leaving), vanishes)
+	}
+	stay, come, leave := p.state.ledger.Split(p.Active)
+	if !known {
+		children.counted = append(slices.Clip(stay), leave...)
+		return children
+	}
+	if len(recalled) > 0 {
+		ids := sets.New(idsIn(recalled)...)
+		children.leaving = filter(children.leaving, func(c C) bool { return !ids.Has(object.ID(c)) })
+	}
+	children.counted = slices.Concat(stay, come, p.Created, recalled)
+	for _, c := range leave {
+		switch {
+		case !lingers(c):
+		case p.staysActive(c):
+			children.counted = append(children.counted, c)
+		default:
+			children.deleted = append(children.deleted, c)
+		}
+	}
+	return children
+}
+
+// staysActive reports whether a child still counts as active while it is being deleted. Children count as
+// active during their deletion only if the Kind has its own Active rule. By the default rules of package
+// replicas, a child that is being deleted is not active.
+func (p *pass[O, C]) staysActive(c C) bool {
+	if p.spec.Rules.Active == nil {
+		return false
+	}
+	deleted, err := copyOf(c)
+	if err != nil {
+		return false
+	}
+	deleted.SetDeletionTimestamp(&metav1.Time{Time: p.Now})
+	return p.rules.Active(deleted)
+}
+
+// count counts the children of a census.
+func (p *pass[O, C]) count(children census[C]) status.Counts {
+	counts := p.tally(append(slices.Clip(children.counted), children.leaving...))
+	counts.Terminating += int32(len(children.deleted))
+	return counts
+}
+
+// tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.
+func (p *pass[O, C]) tally(children []C) status.Counts {
+	counting := func() status.Rules[C] {
+		return status.Rules[C]{Active: p.rules.Active, Ready: p.rules.Ready, Available: p.rules.Available, Terminating: p.isTerminating}
+	}
+	pods, arePods := any(children).([]*corev1.Pod)
+	if !arePods {
+		return status.Count(children, counting())
+	}
+	var template map[string]string
+	if p.spec.Template != nil {
+		template = p.spec.Template.Labels
+	}
+	if own := p.spec.Rules; own.Active == nil && own.Leaving == nil && own.Ready == nil && own.NoneEnds() { // in the usual case, read the conditions only once
+		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
+	}
+	rules, _ := any(counting()).(status.Rules[*corev1.Pod])
+	labels := object.ListLabels(template)
+	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
+	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }
+	return status.Count(pods, rules)
+}
+
+// countGroups counts the children of each group.
+func (p *pass[O, C]) countGroups(children census[C]) {
+	if p.spec.GroupOf == nil {
+		return
+	}
+	groups := groupsIn(p.spec)
+	p.Groups = make([]GroupOutcome, len(groups))
+	for i, g := range groups {
+		in := func(list []C) []C { return filter(list, func(c C) bool { return p.groupOf(c) == g.Name }) }
+		outcome := GroupOutcome{Name: g.Name, Desired: g.Replicas, Updated: int32(len(in(p.Active)))}
+		outcome.Counts = p.count(census[C]{counted: in(children.counted), leaving: in(children.leaving), deleted: in(children.deleted)})
+		for _, part := range p.own.plan.Scale.Groups {
+			if part.Name == g.Name {
+				outcome.Updated -= int32(part.Scale.Outdated)
+			}
+		}
+		for _, c := range in(p.Changed) {
+			if neededChange(p.spec.Update, c).IsZero() {
+				outcome.Updated++
+			}
+		}
+		p.Groups[i] = outcome
+	}
+}
+
+// readyPatience is how old a child gets before a missing rule for ready children is reported.
+const readyPatience = time.Minute
+
+// missReady reports that the Kind has no rule for ready children, though its status counts them.
+func (p *pass[O, C]) missReady() {
+	if p.rules.Ready != nil || p.rules.Available != nil {
+		return
+	}
+	for _, c := range p.Active {
+		created := c.GetCreationTimestamp()
+		switch wait := created.Add(readyPatience).Sub(p.Now); {
+		case created.IsZero():
+		case wait > 0:
+			p.requeueAfter(wait)
+		default:
+			p.gate(ReadyUnset, "", 0, nil)
+			return
+		}
 	}
 }
 
@@ -174,14 +306,14 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 		p.reportFaultyStatus(err)
 		return err
 	}
-	patch, is, err := p.statusPatch(owner, updated)
+	patch, after, err := p.statusPatch(owner, updated)
 	if err != nil || len(patch.Data) == 0 {
 		return err
 	}
 	last := &p.state.sentStatus
-	again, delay := reflect.DeepEqual(last.sent, is), last.Hold
-	was, _ := p.statusJSON(owner)
-	isKept := reflect.DeepEqual(was, last.kept)
+	again, delay := reflect.DeepEqual(last.sent, after), last.Hold
+	before, _ := p.statusJSON(owner)
+	isKept := reflect.DeepEqual(before, last.kept)
 	if !isKept { // somebody has changed what the server had stored
 		delay.Wait = min(delay.Wait, statusHoldLast)
 	}
@@ -197,10 +329,10 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	p.repeats(isKept && !again)
 	now := p.opts.Now()
 	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
-	if last.sent = is; !again {
+	if last.sent = after; !again {
 		last.Hold = backoff.Hold{Since: now}
 	}
-	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, is) {
+	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, after) {
 		// A server before 1.35 drops terminatingReplicas each time, and one that is at fault drops a status once.
 		last.Double(now, statusHoldLast, time.Hour)
 	} else if again { // a webhook, or a process beside this one, writes another status after each of our writes
@@ -209,34 +341,46 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	return nil
 }
 
+func (p *pass[O, C]) sameStatus(a, b O) bool {
+	before, after := p.statusOf(a), p.statusOf(b)
+	return reflect.DeepEqual(before, after) || equality.Semantic.DeepEqual(before, after) // reflect.DeepEqual is faster, and returns true in most cases
+}
+
+func (p *pass[O, C]) statusOf(owner O) any {
+	if p.kind.StatusOf == nil {
+		return owner
+	}
+	return p.kind.StatusOf(owner)
+}
+
 // onlyStatus returns an error that says what Kind.Status has changed other than the status.
 func onlyStatus(owner, updated any) error {
 	if sameBesideStatus(owner, updated) {
 		return nil
 	}
-	var was, is map[string]json.RawMessage
-	err := joinErrors(recode(owner, &was), recode(updated, &is))
-	for _, fields := range []map[string]json.RawMessage{was, is} {
+	var oldFields, newFields map[string]json.RawMessage
+	err := joinErrors(recode(owner, &oldFields), recode(updated, &newFields))
+	for _, fields := range []map[string]json.RawMessage{oldFields, newFields} {
 		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "status") })
 	}
-	if err != nil || reflect.DeepEqual(was, is) {
+	if err != nil || reflect.DeepEqual(oldFields, newFields) {
 		return err
 	}
 	var before, after map[string]any
-	err = joinErrors(recode(was, &before), recode(is, &after))
+	err = joinErrors(recode(oldFields, &before), recode(newFields, &after))
 	return joinErrors(err, fmt.Errorf("Kind.Status may change the status alone, and has changed %v", mergepatch.Difference(before, after)))
 }
 
 // sameBesideStatus reports whether all fields of two structs but Status are equal. It needs no JSON, which the status
 // writes of an owner with a large template would pay for. If the result is false, the JSON may still be equal.
 func sameBesideStatus(owner, updated any) bool {
-	was, is := reflect.Indirect(reflect.ValueOf(owner)), reflect.Indirect(reflect.ValueOf(updated))
-	if was.Kind() != reflect.Struct {
+	before, after := reflect.Indirect(reflect.ValueOf(owner)), reflect.Indirect(reflect.ValueOf(updated))
+	if before.Kind() != reflect.Struct {
 		return false
 	}
-	for i := range was.NumField() {
-		field := was.Type().Field(i)
-		if field.Name != "Status" && field.IsExported() && !reflect.DeepEqual(was.Field(i).Addr().Interface(), is.Field(i).Addr().Interface()) {
+	for i := range before.NumField() {
+		field := before.Type().Field(i)
+		if field.Name != "Status" && field.IsExported() && !reflect.DeepEqual(before.Field(i).Addr().Interface(), after.Field(i).Addr().Interface()) {
 			return false
 		}
 	}
@@ -248,64 +392,17 @@ func (p *pass[O, C]) reportFaultyStatus(err error) {
 	p.gate(StatusFaulty, "", 0, err)
 }
 
-// outcomes is the seed of the hashes of outcomes, which are compared within one process.
-var outcomes = maphash.MakeSeed()
-
-// repeats counts the status writes in a row that neither another client nor another outcome has caused.
-func (p *pass[O, C]) repeats(isOwn bool) {
-	var hash maphash.Hash
-	hash.SetSeed(outcomes)
-	_, _ = fmt.Fprint(&hash, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
-	for _, c := range slices.Concat(p.Active, p.Terminating, p.Ended) {
-		_, _ = hash.WriteString(string(object.ID(c)))
-		_, _ = hash.WriteString(c.GetResourceVersion())
-	}
-	last, outcome := &p.state.sentStatus, hash.Sum64()
-	if last.repeated++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
-		last.repeated = 0
-	}
-	// A condition had the time of the pass, so each pass of 2,000 owners wrote a status that said nothing new.
-	if last.outcome = outcome; last.repeated >= 3 {
-		p.reportFaultyStatus(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
-	}
-}
-
-// readyPatience is how old a child gets before a missing rule for ready children is reported.
-const readyPatience = time.Minute
-
-// missReady reports that the Kind has no rule for ready children, though its status counts them.
-func (p *pass[O, C]) missReady() {
-	if p.rules.Ready != nil || p.rules.Available != nil {
-		return
-	}
-	for _, c := range p.Active {
-		created := c.GetCreationTimestamp()
-		switch wait := created.Add(readyPatience).Sub(p.Now); {
-		case created.IsZero():
-		case wait > 0:
-			p.requeueAfter(wait)
-		default:
-			p.gate(ReadyUnset, "", 0, nil)
-			return
-		}
-	}
-}
-
-// The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
-// server did not store it, the delay doubles from statusHoldLast to an hour.
-const statusHoldLast = time.Minute
-
 // statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new
 // status are equal in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion,
 // the patch contains only the status, because the cache may have dropped other fields of the owner. The patch
 // also contains the unchanged fields of the status, because they may be missing on the server. For example,
 // the server may require a field that is 0 in both the old and the new status, although the owner on the
 // server has no status yet.
-func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, is map[string]any, err error) {
-	was, err := p.statusJSON(owner)
-	is, otherErr := p.statusJSON(updated)
-	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(was, is) {
-		return patch, is, err
+func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, after map[string]any, err error) {
+	before, err := p.statusJSON(owner)
+	after, otherErr := p.statusJSON(updated)
+	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(before, after) {
+		return patch, after, err
 	}
 	var body struct {
 		Metadata struct {
@@ -314,45 +411,37 @@ func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, is map
 		} `json:"metadata"`
 		Status map[string]any `json:"status"`
 	}
-	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(was, is)
+	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(before, after)
 	data, err := json.Marshal(body)
-	return selector.Patch{Type: types.MergePatchType, Data: data}, is, err
+	return selector.Patch{Type: types.MergePatchType, Data: data}, after, err
 }
 
 func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
-	var of any = owner
+	var source any = owner
 	if p.kind.StatusOf != nil {
-		of = map[string]any{"status": p.kind.StatusOf(owner)}
+		source = map[string]any{"status": p.kind.StatusOf(owner)}
 	}
-	var is struct {
+	var decoded struct {
 		Status map[string]any `json:"status"`
 	}
-	err := recode(of, &is)
-	return is.Status, err
+	err := recode(source, &decoded)
+	return decoded.Status, err
 }
 
 // recode decodes the JSON of one value into another one.
-func recode(from, to any) error {
-	text, err := json.Marshal(from)
+func recode(source, target any) error {
+	text, err := json.Marshal(source)
 	if err != nil {
 		return err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // numbers keep their exact text
-	return decoder.Decode(to)
+	return decoder.Decode(target)
 }
 
-func (p *pass[O, C]) sameStatus(a, b O) bool {
-	was, is := p.statusOf(a), p.statusOf(b)
-	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // reflect.DeepEqual is faster, and returns true in most cases
-}
-
-func (p *pass[O, C]) statusOf(owner O) any {
-	if p.kind.StatusOf == nil {
-		return owner
-	}
-	return p.kind.StatusOf(owner)
-}
+// The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
+// server did not store it, the delay doubles from statusHoldLast to an hour.
+const statusHoldLast = time.Minute
 
 // sendStatus sends a status patch, and records the version of the owner that the server returns.
 func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
@@ -379,6 +468,28 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	p.state.wrote.end(written.GetResourceVersion(), !p.samePlan(written))
 	p.observeOwner(written) // X9
 	return written, nil
+}
+
+// outcomes is the seed of the hashes of outcomes, which are compared within one process.
+var outcomes = maphash.MakeSeed()
+
+// repeats counts the status writes in a row that neither another client nor another outcome has caused.
+func (p *pass[O, C]) repeats(isOwn bool) {
+	var hash maphash.Hash
+	hash.SetSeed(outcomes)
+	_, _ = fmt.Fprint(&hash, p.Generation, p.Desired, p.Counts, p.Updated, p.Groups, p.Gates, p.ScaleErr)
+	for _, c := range slices.Concat(p.Active, p.Terminating, p.Ended) {
+		_, _ = hash.WriteString(string(object.ID(c)))
+		_, _ = hash.WriteString(c.GetResourceVersion())
+	}
+	last, outcome := &p.state.sentStatus, hash.Sum64()
+	if last.repeated++; !isOwn || last.outcome != outcome || p.Generation == 0 { // without a generation, the spec may have changed
+		last.repeated = 0
+	}
+	// A condition had the time of the pass, so each pass of 2,000 owners wrote a status that said nothing new.
+	if last.outcome = outcome; last.repeated >= 3 {
+		p.reportFaultyStatus(errors.New("Kind.Status has set another status four times in a row for the same outcome: for example, it must not put the time of the pass into it"))
+	}
 }
 
 // nextAvailable returns the time until the next child becomes available, or until a child has been unready
@@ -423,115 +534,4 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 		return 0
 	}
 	return max(after-p.opts.Now().Sub(p.Now), 1)
-}
-
-// A census holds the children that the status counts.
-type census[C Object] struct {
-	counted []C // those that count as replicas
-	leaving []C // those that may count as terminating
-	deleted []C // those that this or an earlier pass has deleted, and that count as terminating alone
-}
-
-// census finds the children for the status. If the version of the cache is known, they include the changes of this pass
-// and of earlier passes, even if the cache does not show the changes yet (T1). If the version is unknown, only the
-// children in the cache are counted. Children that turned out to be gone are left out, also in later passes.
-//
-// If vanishes(child) is true, the server has already removed the child. The cache may show the child as
-// terminating for a moment, but the status must not count the child.
-func (p *pass[O, C]) census() (all census[C]) {
-	known, back := p.snapshot.Version != "", p.recalledToActive()
-	all.leaving = p.Terminating
-	if known {
-		all.leaving = slices.DeleteFunc(slices.Clone(all.leaving), vanishes)
-	}
-	stay, come, leave := p.state.ledger.Split(p.Active)
-	if !known {
-		all.counted = append(slices.Clip(stay), leave...)
-		return all
-	}
-	if len(back) > 0 {
-		recalled := sets.New(idsIn(back)...)
-		all.leaving = filter(all.leaving, func(c C) bool { return !recalled.Has(object.ID(c)) })
-	}
-	all.counted = slices.Concat(stay, come, p.Created, back)
-	for _, c := range leave {
-		switch {
-		case !lingers(c):
-		case p.staysActive(c):
-			all.counted = append(all.counted, c)
-		default:
-			all.deleted = append(all.deleted, c)
-		}
-	}
-	return all
-}
-
-// count counts the children of a census.
-func (p *pass[O, C]) count(all census[C]) status.Counts {
-	counts := p.tally(append(slices.Clip(all.counted), all.leaving...))
-	counts.Terminating += int32(len(all.deleted))
-	return counts
-}
-
-// countGroups counts the children of each group.
-func (p *pass[O, C]) countGroups(all census[C]) {
-	if p.spec.GroupOf == nil {
-		return
-	}
-	groups := groupsIn(p.spec)
-	p.Groups = make([]GroupOutcome, len(groups))
-	for i, g := range groups {
-		in := func(children []C) []C { return filter(children, func(c C) bool { return p.groupOf(c) == g.Name }) }
-		is := GroupOutcome{Name: g.Name, Desired: g.Replicas, Updated: int32(len(in(p.Active)))}
-		is.Counts = p.count(census[C]{counted: in(all.counted), leaving: in(all.leaving), deleted: in(all.deleted)})
-		for _, part := range p.own.plan.Scale.Groups {
-			if part.Name == g.Name {
-				is.Updated -= int32(part.Scale.Outdated)
-			}
-		}
-		for _, c := range in(p.Changed) {
-			if neededChange(p.spec.Update, c).IsZero() {
-				is.Updated++
-			}
-		}
-		p.Groups[i] = is
-	}
-}
-
-// tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.
-func (p *pass[O, C]) tally(children []C) status.Counts {
-	counting := func() status.Rules[C] {
-		return status.Rules[C]{Active: p.rules.Active, Ready: p.rules.Ready, Available: p.rules.Available, Terminating: p.isTerminating}
-	}
-	pods, arePods := any(children).([]*corev1.Pod)
-	if !arePods {
-		return status.Count(children, counting())
-	}
-	var template map[string]string
-	if p.spec.Template != nil {
-		template = p.spec.Template.Labels
-	}
-	if is := p.spec.Rules; is.Active == nil && is.Leaving == nil && is.Ready == nil && is.NoneEnds() { // in the usual case, read the conditions only once
-		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
-	}
-	rules, _ := any(counting()).(status.Rules[*corev1.Pod])
-	labels := object.ListLabels(template)
-	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
-	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }
-	return status.Count(pods, rules)
-}
-
-// staysActive reports whether a child still counts as active while it is being deleted. Children count as
-// active during their deletion only if the Kind has its own Active rule. By the default rules of package
-// replicas, a child that is being deleted is not active.
-func (p *pass[O, C]) staysActive(c C) bool {
-	if p.spec.Rules.Active == nil {
-		return false
-	}
-	deleted, err := copyOf(c)
-	if err != nil {
-		return false
-	}
-	deleted.SetDeletionTimestamp(&metav1.Time{Time: p.Now})
-	return p.rules.Active(deleted)
 }

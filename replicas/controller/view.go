@@ -68,11 +68,6 @@ func viewStateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 	return trusted
 }
 
-func (p *pass[O, C]) judge(seen ledger.View[C]) {
-	p.view.seen, p.view.state = seen, viewStateOf(seen, p.isNewToTerm())
-	p.facts.Pending, p.facts.PendingFor = pending[p.view.state], seen.Waits
-}
-
 // plan decides what to create, delete, adopt and release. The first decision is based on the cached children with
 // newer facts from the ledger. If that view is not good enough, the children are listed live, and the decision is
 // made again. The result ok reports whether the pass continues.
@@ -99,36 +94,6 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 		return plan, false
 	}
 	return p.manage(ctx)
-}
-
-// mustList reports whether the children must be listed live before the plan is carried out.
-func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
-	switch plan.Blocked.Reason {
-	case replicas.ViewIsStale:
-		return true
-	case "":
-		// Prepare must not see an old view, even if the plan is empty. In a new term, it waits for the cache first.
-		isUnsure := p.kind.Prepare != nil && p.view.state == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
-		return p.view.state == incomplete || isUnsure || p.listsFirst(plan.Scale)
-	}
-	return false
-}
-
-// manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
-func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool) {
-	children := p.candidates()
-	plan, err := replicas.Manage(children, withFacts(p.spec, p.facts))
-	if err != nil {
-		p.refuseSpec(ctx, err)
-		return plan, false
-	}
-	p.own = ownPlan[C]{children, p.facts, plan}
-	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
-	p.Ended = p.ended()
-	if reason, is := blocks[plan.Blocked.Reason]; is {
-		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
-	}
-	return plan, true
 }
 
 // readCache reads the children from the cache.
@@ -169,6 +134,33 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
+// lookAtServer asks the server for its resourceVersion in the first pass of a term, if the client and the
+// cache support versions. The answer can prove that the server was restored from a backup while this
+// process was on standby.
+func (p *pass[O, C]) lookAtServer(ctx context.Context) {
+	versioner, ok := p.client.(Versioner)
+	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
+		p.askChildrenVersion(ctx, versioner)
+	}
+}
+
+// related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
+// the owner's children. If Cache.Related fails, related returns nil.
+func (p *pass[O, C]) related(ctx context.Context) (related []C) {
+	related, err := p.cache.Related(ctx, p.Owner)
+	if err != nil {
+		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+err.Error())
+		p.gate(RelatedFailed, "", 0, err)
+		return nil
+	}
+	return related
+}
+
+func (p *pass[O, C]) judge(seen ledger.View[C]) {
+	p.view.seen, p.view.state = seen, viewStateOf(seen, p.isNewToTerm())
+	p.facts.Pending, p.facts.PendingFor = pending[p.view.state], seen.Waits
+}
+
 // setChildren sets the children of the view, the calls in flight, and the names that new children cannot have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
@@ -176,6 +168,54 @@ func (p *pass[O, C]) setChildren(children []C) {
 	calls := p.state.ledger.InFlight()
 	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenSlots(), calls.Taken...)
 	p.facts.DeletionsInFlight, p.facts.UpdatesInFlight = calls.Deletions, calls.Updates
+}
+
+// manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
+func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool) {
+	children := p.candidates()
+	plan, err := replicas.Manage(children, withFacts(p.spec, p.facts))
+	if err != nil {
+		p.refuseSpec(ctx, err)
+		return plan, false
+	}
+	p.own = ownPlan[C]{children, p.facts, plan}
+	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
+	p.Ended = p.ended()
+	if reason, blocked := blocks[plan.Blocked.Reason]; blocked {
+		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
+	}
+	return plan, true
+}
+
+// terminating returns the owner's children that are on their way out and do not count any more.
+func (p *pass[O, C]) terminating() (terminating []C) {
+	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
+	for _, c := range p.view.children {
+		if p.isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
+			terminating = append(terminating, c)
+		}
+	}
+	return terminating
+}
+
+func (p *pass[O, C]) isTerminating(c C) bool {
+	if !p.rules.Leaving(c) || p.rules.Active(c) {
+		return false
+	}
+	if pod, ok := any(c).(*corev1.Pod); ok && pod.DeletionTimestamp != nil {
+		return status.IsPodTerminating(pod) // not one that has finished (T8)
+	}
+	return !p.rules.Ended(c)
+}
+
+// ended returns the owner's children that have ended, and that the pass should discard.
+func (p *pass[O, C]) ended() []C {
+	if p.spec.Rules.NoneEnds() {
+		return nil
+	}
+	return filter(p.view.children, func(c C) bool {
+		return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
+	})
 }
 
 // withFacts returns a Spec of the owner with what the pass knows. The Kind may have set Taken and Related.
@@ -187,6 +227,63 @@ func withFacts[C Object](spec replicas.Spec[C], facts replicas.Facts[C]) replica
 	spec.Facts = facts
 	return spec
 }
+
+// mustList reports whether the children must be listed live before the plan is carried out.
+func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
+	switch plan.Blocked.Reason {
+	case replicas.ViewIsStale:
+		return true
+	case "":
+		// Prepare must not see an old view, even if the plan is empty. In a new term, it waits for the cache first.
+		isUnsure := p.kind.Prepare != nil && p.view.state == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
+		return p.view.state == incomplete || isUnsure || p.listsFirst(plan.Scale)
+	}
+	return false
+}
+
+// listsFirst reports whether the plan must be made again from a live list, because an earlier deletion met a
+// Conflict. The cache may be too late to choose from. But no list is made for deletions that a hold delays.
+func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
+	met := false
+	for k := range p.state.holds {
+		met = met || k.Reason == Conflict
+	}
+	lasts := func(reason GateReason, key, version string) bool {
+		return p.state.holds[holdKey{reason, key}].remaining(p.Now, version) > 0
+	}
+	return met && !lasts(DeletionFailed, "", "") && !lasts(DeletionRetryAfter, "", "") &&
+		slices.ContainsFunc(slices.Concat(plan.Delete, plan.Discard), func(v replicas.Deletion[C]) bool {
+			return !lasts(Conflict, v.Object.GetName(), v.Object.GetResourceVersion())
+		})
+}
+
+// awaitCache asks the server for its resourceVersion. It returns the delay before the next pass checks
+// whether the cache has reached this version. The result is 0 if the cache has reached the version or takes
+// too long, or if the client or the cache does not support versions.
+func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
+	versioner, ok := p.client.(Versioner)
+	if !ok || p.snapshot.Version == "" {
+		return 0
+	}
+	p.askChildrenVersion(ctx, versioner)
+	if !p.isNewToTerm() {
+		return 0
+	}
+	return p.term.children.patience(p.opts.Now())
+}
+
+// isNewToTerm reports whether the owner's children still have to be checked in this term. The cache may
+// then be older than what an earlier process saw.
+func (p *pass[O, C]) isNewToTerm() bool {
+	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
+		p.looked()
+	}
+	return p.state.childrenTerm != p.inTerm
+}
+
+// The method looked is called when a live list, or a cache that is new enough, has shown all children in this
+// term. It records the term in the owner's state.
+func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
 // ok reports whether the list succeeded. If no list is made, the pass does not fail, because a later pass lists.
@@ -231,86 +328,6 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	view, err := p.state.ledger.View(p.start, p.snapshot, p.opts.Now())
 	return view.Children, err
 }
-
-// terminating returns the owner's children that are on their way out and do not count any more.
-func (p *pass[O, C]) terminating() (terminating []C) {
-	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	for _, c := range p.view.children {
-		if p.isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
-			terminating = append(terminating, c)
-		}
-	}
-	return terminating
-}
-
-func (p *pass[O, C]) isTerminating(c C) bool {
-	if !p.rules.Leaving(c) || p.rules.Active(c) {
-		return false
-	}
-	if pod, ok := any(c).(*corev1.Pod); ok && pod.DeletionTimestamp != nil {
-		return status.IsPodTerminating(pod) // not one that has finished (T8)
-	}
-	return !p.rules.Ended(c)
-}
-
-// related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
-// the owner's children. If Cache.Related fails, related returns nil.
-func (p *pass[O, C]) related(ctx context.Context) (related []C) {
-	related, err := p.cache.Related(ctx, p.Owner)
-	if err != nil {
-		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+err.Error())
-		p.gate(RelatedFailed, "", 0, err)
-		return nil
-	}
-	return related
-}
-
-func (p *pass[O, C]) activeOf(children []C) (active []C) {
-	for _, c := range children {
-		if p.rules.Active(c) {
-			active = append(active, c)
-		}
-	}
-	return active
-}
-
-// isNewToTerm reports whether the owner's children still have to be checked in this term. The cache may
-// then be older than what an earlier process saw.
-func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
-		p.looked()
-	}
-	return p.state.childrenTerm != p.inTerm
-}
-
-// awaitCache asks the server for its resourceVersion. It returns the delay before the next pass checks
-// whether the cache has reached this version. The result is 0 if the cache has reached the version or takes
-// too long, or if the client or the cache does not support versions.
-func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
-	versioner, ok := p.client.(Versioner)
-	if !ok || p.snapshot.Version == "" {
-		return 0
-	}
-	p.askChildrenVersion(ctx, versioner)
-	if !p.isNewToTerm() {
-		return 0
-	}
-	return p.term.children.patience(p.opts.Now())
-}
-
-// lookAtServer asks the server for its resourceVersion in the first pass of a term, if the client and the
-// cache support versions. The answer can prove that the server was restored from a backup while this
-// process was on standby.
-func (p *pass[O, C]) lookAtServer(ctx context.Context) {
-	versioner, ok := p.client.(Versioner)
-	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
-		p.askChildrenVersion(ctx, versioner)
-	}
-}
-
-// The method looked is called when a live list, or a cache that is new enough, has shown all children in this
-// term. It records the term in the owner's state.
-func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
 // A term is a period during which only this process is active, for example because it holds a lease. When a
 // term begins, the caches may be older than what an earlier process saw. The zero value is the first term,
@@ -368,7 +385,7 @@ func (v *serverVersion) forget() {
 
 // known returns the version, or "" if the server has not returned it yet. The second result is the time
 // at which a pass first asked for the version.
-func (v *serverVersion) known() (is string, asked time.Time) {
+func (v *serverVersion) known() (version string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.version, v.asked
@@ -377,8 +394,8 @@ func (v *serverVersion) known() (is string, asked time.Time) {
 // reached reports whether a cache with the given version shows everything that existed when the term
 // began.
 func (v *serverVersion) reached(version string) bool {
-	is, _ := v.known()
-	return resourceversion.Reached(version, is)
+	known, _ := v.known()
+	return resourceversion.Reached(version, known)
 }
 
 // patience returns the time that a pass waits before it checks the cache again. If passes have already
@@ -408,19 +425,19 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	forgotten := v.forgotten
 	v.asking, v.last = true, at
 	v.mu.Unlock()
-	is, err := "", errors.New("controller: a panic")
+	answer, err := "", errors.New("controller: a panic")
 	defer func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.asking = false
 		if err == nil && forgotten == v.forgotten {
-			v.version = is
+			v.version = answer
 		}
 	}()
-	if is, err = version(); err != nil {
+	if answer, err = version(); err != nil {
 		return ""
 	}
-	return is
+	return answer
 }
 
 // wantedSlots returns the names of the wanted slots that have a child or are on hold, without those of a group that has
@@ -486,14 +503,4 @@ func (p *pass[O, C]) takenSlots() (names []string) {
 		}
 	}
 	return names
-}
-
-// ended returns the owner's children that have ended, and that the pass should discard.
-func (p *pass[O, C]) ended() []C {
-	if p.spec.Rules.NoneEnds() {
-		return nil
-	}
-	return filter(p.view.children, func(c C) bool {
-		return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
-	})
 }
