@@ -22,8 +22,7 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// limits records a gate for each limit that postpones creations or deletions to later passes. An example of
-// a limit is MaxDeletions.
+// limits records a gate for each limit that postpones creations or deletions to later passes.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	parts := scale.Groups
@@ -48,15 +47,16 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 		}
 	}
 	for _, c := range scale.Doubled {
+		// Someone created a second web-0 in another namespace. No pass deletes or replaces either, so a person must.
 		p.gate(NameTaken, object.Name(c), 0, nil).Stops = stopsScale
 	}
 }
 
-// notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
-// time when these calls are due. If the owner is in no namespace, the second result maps names to the new
-// children.
+// notHeld returns the scale without the calls that a hold delays, and of a cluster-scoped owner the children to create,
+// keyed by name.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
+		// The cached owner wants six, and the read before an adoption showed that it wants three. So nothing is created.
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
 	}
@@ -74,25 +74,26 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// deletionsHeld reports whether all deletions are on hold.
+// deletionsHeld reports whether all deletions are on hold. Each reason is asked, so that each has its gate.
 func (p *pass[O, C]) deletionsHeld() bool {
 	afterFailure := p.held(DeletionFailed, "", "", "")
 	return p.held(DeletionRetryAfter, "", "", "") || afterFailure
 }
 
-// notRefused removes the deletions of children that have not changed since their deletion met a Conflict.
+// notRefused returns the deletions that no hold of their children delays.
 func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
 	if len(p.state.holds) == 0 {
 		return deletions
 	}
 	return filter(deletions, func(v replicas.Deletion[C]) bool {
+		// A Conflict holds a child in one version. Otherwise a scale-down while pods change would take many passes. A mark
+		// that a webhook took off waits for longer, because each event of the child would bring the next one.
 		name := v.Object.GetName()
 		return !p.held(Conflict, name, name, v.Object.GetResourceVersion()) && (v.Mark == nil || !p.held(UpdateFailed, name, name, ""))
 	})
 }
 
-// postponeFailing postpones creations in each group whose last round ended soon after it was created. For each child
-// that ended soon, one creation is removed from scale. The pass makes the creations that remain in scale.
+// postponeFailing removes a creation from the scale for each child that ended soon after the last round of its group.
 func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale
@@ -109,8 +110,10 @@ func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] 
 	return scale
 }
 
-// failingIn returns how many of the creations in a group must wait, because children of its last round have failed.
+// failingIn returns how many of the creations in a group must wait, 0 <= held <= create.
 func (p *pass[O, C]) failingIn(group string, create int) (held int) {
+	// A node cannot admit the pods, so each one fails as soon as it is created, and would be replaced as fast as calls go
+	// (kubernetes#72593). But other missing pods do not wait.
 	left, round := p.state.rounds.count(group, func(first time.Time) (living int) {
 		for _, c := range p.view.children {
 			if c.GetDeletionTimestamp() == nil && !c.GetCreationTimestamp().Time.Before(first) && p.controls(c) && p.snapshot.Rules.MayCount(c) &&
@@ -125,7 +128,7 @@ func (p *pass[O, C]) failingIn(group string, create int) (held int) {
 	}
 	held = min(round.endedSoon, create)
 	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s%s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource, inGroup(group))
-	if len(p.Released) > 0 {
+	if len(p.Released) > 0 { // the labels of new pods were changed, so they were released, and count as ended
 		c := p.Released[0]
 		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
 	}
@@ -135,13 +138,11 @@ func (p *pass[O, C]) failingIn(group string, create int) (held int) {
 	return held
 }
 
-// hasEndedWell reports whether a child has ended without failure, according to the rules.
 func (p *pass[O, C]) hasEndedWell(c C) bool {
 	rules := &p.spec.Rules
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// inGroup returns the words that name a group in a message.
 func inGroup(group string) string {
 	if group == "" {
 		return ""
@@ -149,14 +150,14 @@ func inGroup(group string) string {
 	return " of group " + group
 }
 
-// callPrepare calls Kind.Prepare with the plan, which may be empty. The argument allowed holds the part of
-// the plan that can be carried out now. callPrepare returns this part without the calls that Prepare has
-// removed. After an error, the result is an empty scale.
+// callPrepare shows Kind.Prepare the plan, and returns what Prepare has left of allowed, the part that no hold delays.
 func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
 		return allowed, nil
 	}
-	if p.view.state == stale { // and the plan is empty
+	if p.view.state == stale {
+		// The cache of a new process may be old, and only a plan that does something waits for it. So this one is empty,
+		// but that means nothing yet, and Prepare could call off a drain because of it.
 		p.requeueAfter(unsureRequeueAfter)
 		return allowed, nil
 	}
@@ -186,17 +187,16 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	return cut, nil
 }
 
-// unsureRequeueAfter is the delay before the next pass if Prepare was not called because the view may be old.
-// After this delay, a bookmark has usually shown how new the cache is. If there was no bookmark, the next
-// pass lists the children live.
+// unsureRequeueAfter is the delay before Prepare is called if the view may be old. By then a bookmark has usually shown
+// how new the cache is. Without one, the next pass lists the children live.
 const unsureRequeueAfter = 2 * time.Minute
 
-// notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
-// answer, and scale does not delete the child again.
+// notDoubted returns the active children that no earlier deletion may still take, except those in scale.
 func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
 	if len(p.facts.DeletionsInFlight) == 0 {
 		return p.Active
 	}
+	// The deletion of web-a timed out, and now web-a must stay. It may still go, so Prepare must not count on it.
 	doubted := sets.New(p.facts.DeletionsInFlight...).Difference(idsOf(scale.Delete))
 	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool { return doubted.Has(object.ID(c)) })
 }
@@ -224,8 +224,7 @@ func withStack(err error) error {
 	return err
 }
 
-// check returns an error if Prepare has modified the step in an invalid way, for example by adding a
-// child.
+// check returns an error if Prepare has added a call to the step, or has set a negative delay.
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	var why string
 	switch names := sets.New(planned.Names...); {
@@ -245,8 +244,7 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// areLess reports whether all deletions in the first list were planned. If a deletion is listed twice, the
-// result is false.
+// areLess reports whether all deletions in the first list were planned, and none is listed twice.
 func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	isNil, left := object.NilOf[C](), idsOf(planned)
 	for _, v := range deletions {
@@ -258,7 +256,7 @@ func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	return true
 }
 
-// changed returns the changed children, in the form of deletions.
+// changed returns the children of changes, in the form of deletions.
 func changed[C Object](changes []replicas.Change[C]) (children []replicas.Deletion[C]) {
 	for _, c := range changes {
 		children = append(children, replicas.Deletion[C]{Victim: podrank.Victim[C]{Object: c.Object}})
@@ -285,15 +283,12 @@ func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// keep returns the deletions that both lists contain.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
 	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// leftOut compares two scales. The second scale contains a part of the first one. If the second scale has
-// fewer creations, the result includes StopsCreations. If the second scale has fewer entries in Delete or
-// Discard, the result includes StopsDeletions, and if it has fewer changes, StopsUpdates.
+// leftOut returns the kinds of calls that were removed from a scale to make less of it.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -307,14 +302,13 @@ func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	return stops
 }
 
-// clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
-// also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
-// than the result contains.
+// clampToRoom returns the scale without the calls after which there could be too many or too few children.
 func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
 	}
-	// A creation without an answer cannot take effect while another object has its name. That object may have left.
+	// The creation of web-bbbbb had no answer, and a stranger had the name, so the request could not take effect and held
+	// no place. If the stranger is gone, or cannot be read, the pod may still come, and a new one would be one too many.
 	facts := p.facts
 	if taken := filter(p.state.ledger.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
 		found := p.lookFor(ctx, taken, nil)
@@ -330,6 +324,8 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 		p.addError(err)
 		return replicas.Scale[C]{}
 	}
+	// created <= wanted - active - undecided adoptions - other creations in flight, and
+	// deleted <= staying - wanted - other deletions in flight. No later step makes more calls than that.
 	scale = room.Clamp(scale)
 	p.calls.setRoom(len(scale.Update), scale.Create, len(scale.Delete))
 	return scale
@@ -357,8 +353,10 @@ func (p *pass[O, C]) noteRound() {
 	}
 }
 
-// noteDeleted is called when a child is deleted. A child that was surplus, or had done its work, has not ended soon.
+// noteDeleted takes a deleted child that was surplus, or had done its work, out of its round.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
+	// But a child that must go counts as ended soon. Otherwise, if that is so for each new one, they would be replaced as
+	// fast as calls go.
 	if !v.Replaced && (p.rules.Active(v.Object) || p.hasEndedWell(v.Object)) {
 		p.state.rounds.drop(v.Object)
 	}

@@ -34,33 +34,31 @@ import (
 
 // An Outcome contains the results of a pass. Kind.Status computes an owner's status from these results.
 type Outcome[C Object] struct {
-	// Counts holds the numbers of children after the pass, as counted by the Rules of the Spec. If
-	// Cache.ChildrenVersion returns a version, Counts includes the effects of the pass, even if the cache does not
-	// show them yet. Children that the pass created are included. Children that the pass deleted are counted as
-	// terminating or not at all. If ChildrenVersion returns "", only the children in Active and Terminating are
-	// counted, so Counts too is from before the pass.
+	// Counts holds the numbers of children after the pass, as counted by the Rules of the Spec. It includes the effects of
+	// the pass that the cache does not show yet: children that it created count, and those that it deleted count as
+	// terminating or not at all. But if Cache.ChildrenVersion returns "", Counts is from before the pass, too, and counts
+	// only the children in Active and Terminating.
 	Counts status.Counts
-	// Active and Terminating are from before the pass created or deleted children, while Counts is from after it. So
-	// after a pass that created two children, Counts.Replicas is usually len(Active)+2. Active lists the active
-	// children, and Terminating those that are being deleted and are not active.
+	// Active lists the active children, and Terminating those that are being deleted and are not active. Both are from
+	// before the pass created or deleted children, while Counts is from after it. So after a pass that created two
+	// children, Counts.Replicas is usually len(Active)+2.
 	Active, Terminating []C
-	// Updated is the number of children in Active that need not go, and need no change after this pass. If
-	// Spec.Update, Rules.MustGo and Rules.ReadyWithin are not set, these are all of them.
+	// Updated is the number of children in Active that need not go, and need no change after this pass. These are all of
+	// them, unless Spec.Update, Rules.MustGo or Rules.ReadyWithin is set.
 	Updated int32
-	// Groups contains the numbers of each group, in the order of Spec.Groups. Groups that are no longer listed and children
-	// of no group are left out, so the sums may be below those of the owner. If the Spec has no groups, it is nil.
+	// Groups contains the numbers of each group, in the order of Spec.Groups, or is nil if the Spec has no groups. Groups
+	// that are no longer listed and children of no group are left out, so the sums may be below those of the owner.
 	Groups []GroupOutcome
-	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them,
-	// and that were not being deleted before the pass. The pass that replaces such a child also deletes it. If
-	// the deletion fails, the child is in Ended again, so a status that counts all failures must know the UIDs
-	// that it has counted.
+	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them, and that were
+	// not being deleted before the pass. The pass that replaces such a child also deletes it. But after a deletion that
+	// fails, the child is in Ended again, so a status that counts all failures must know the UIDs that it has counted.
 	Ended []C
 	// Desired is the number of children that the owner wanted when the pass began. Generation is the owner's
 	// generation when the pass began.
 	Desired    int32
 	Generation int64
-	// Gates lists what has held the pass back so far, in the order of the reasons, which puts the cause first; see
-	// GateReason. If Gates is empty, nothing has held the pass back.
+	// Gates lists what has held the pass back so far, and is empty if nothing has. It is in the order of the reasons, which
+	// puts the cause first; see GateReason.
 	Gates []Gate
 	// ScaleErr is the error of all failed creations and deletions, or nil if none failed.
 	ScaleErr error
@@ -79,23 +77,21 @@ type GroupOutcome struct {
 	Counts           status.Counts
 }
 
-// Waiting reports whether something else must happen before the Controller can change the number of
-// children. For example, the cache does not show earlier calls yet, a claim failed, a deletion met a
-// Conflict, or the owner is being deleted.
+// Waiting reports whether something else must happen before the Controller can change the number of children. For
+// example, the cache does not show earlier calls yet, a claim failed, a deletion met a Conflict, or the owner is being
+// deleted.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }
 
-// HeldBack reports whether the pass skipped creations, deletions or claims that an earlier pass had
-// postponed.
+// HeldBack reports whether the pass skipped creations, deletions or claims that an earlier pass had postponed.
 func (o Outcome[C]) HeldBack() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
-// Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
-// deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. If only deletions failed although there are not too many children, Failure therefore sets
-// Active to one more than Desired. For example, a rule may have required these deletions.
+// Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. Its Active is the number
+// of active children. But if only deletions failed although there are not too many, for example because a rule required
+// them, Active is one more than Desired, so that the condition's reason is FailedDelete.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -108,9 +104,9 @@ func (o Outcome[C]) Failure() status.Failure {
 	return f
 }
 
-// report counts the children and writes the status, even if the pass failed. The write is canceled when
-// ctx ends. After a Conflict, report retries the write once if the owner still has the same UID.
+// report counts the children and writes the status.
 func (p *pass[O, C]) report(ctx context.Context) {
+	// Counts come first, because Kind.Status computes the status from them.
 	children := p.census()
 	p.Counts = p.count(children)
 	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
@@ -121,10 +117,12 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	}
 	p.countGroups(children)
 	if p.kind.Status != nil {
-		p.missReady()
+		p.missReady() // before the status, which can show the gate
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
-	if after := p.nextAvailable(children.counted); after > 0 { // (M1, M2)
+	// The status write took five of the 15 seconds until the next pod becomes available. So the delay is computed after
+	// it, and is ten (M1, M2).
+	if after := p.nextAvailable(children.counted); after > 0 {
 		p.requeueAfter(after)
 	}
 }
@@ -136,20 +134,16 @@ type census[C Object] struct {
 	deleted []C // those that this or an earlier pass has deleted, and that count as terminating alone
 }
 
-// census finds the children for the status. If the version of the cache is known, they include the changes of this pass
-// and of earlier passes, even if the cache does not show the changes yet (T1). If the version is unknown, only the
-// children in the cache are counted. Children that turned out to be gone are left out, also in later passes.
-//
-// If vanishes(child) is true, the server has already removed the child. The cache may show the child as
-// terminating for a moment, but the status must not count the child.
+// census finds the children for the status.
 func (p *pass[O, C]) census() (children census[C]) {
 	known, recalled := p.snapshot.Version != "", p.recalledToActive()
 	children.leaving = p.Terminating
 	if known {
+		// web-a had no node, so its deletion removed it at once, but the cache shows it as terminating for a moment.
 		children.leaving = slices.DeleteFunc(slices.Clone(children.leaving), vanishes)
 	}
 	stay, come, leave := p.state.ledger.Split(p.Active)
-	if !known {
+	if !known { // nothing says what the cache shows already, so the children count as it has them
 		children.counted = append(slices.Clip(stay), leave...)
 		return children
 	}
@@ -157,6 +151,8 @@ func (p *pass[O, C]) census() (children census[C]) {
 		ids := sets.New(idsIn(recalled)...)
 		children.leaving = filter(children.leaving, func(c C) bool { return !ids.Has(object.ID(c)) })
 	}
+	// Kubernetes counts what the cache shows, so each creation and deletion takes two status writes, and the first one is
+	// wrong. Here the children count as the pass leaves them, until the cache shows that (T1).
 	children.counted = slices.Concat(stay, come, p.Created, recalled)
 	for _, c := range leave {
 		switch {
@@ -170,11 +166,9 @@ func (p *pass[O, C]) census() (children census[C]) {
 	return children
 }
 
-// staysActive reports whether a child still counts as active while it is being deleted. Children count as
-// active during their deletion only if the Kind has its own Active rule. By the default rules of package
-// replicas, a child that is being deleted is not active.
+// staysActive reports whether a child still counts as active while it is being deleted.
 func (p *pass[O, C]) staysActive(c C) bool {
-	if p.spec.Rules.Active == nil {
+	if p.spec.Rules.Active == nil { // by the default rule it does not
 		return false
 	}
 	deleted, err := copyOf(c)
@@ -185,14 +179,13 @@ func (p *pass[O, C]) staysActive(c C) bool {
 	return p.rules.Active(deleted)
 }
 
-// count counts the children of a census.
 func (p *pass[O, C]) count(children census[C]) status.Counts {
 	counts := p.tally(append(slices.Clip(children.counted), children.leaving...))
 	counts.Terminating += int32(len(children.deleted))
 	return counts
 }
 
-// tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.
+// tally counts the children by the Kind's rules, and pods as in the status of a ReplicaSet.
 func (p *pass[O, C]) tally(children []C) status.Counts {
 	counting := func() status.Rules[C] {
 		return status.Rules[C]{Active: p.rules.Active, Ready: p.rules.Ready, Available: p.rules.Available, Terminating: p.isTerminating}
@@ -243,8 +236,9 @@ func (p *pass[O, C]) countGroups(children census[C]) {
 // readyPatience is how old a child gets before a missing rule for ready children is reported.
 const readyPatience = time.Minute
 
-// missReady reports that the Kind has no rule for ready children, though its status counts them.
+// missReady records a gate if the Kind has no rule for ready children.
 func (p *pass[O, C]) missReady() {
+	// The author forgot Rules.Ready, so the status says for ever that no child is ready. A new child need not be ready yet.
 	if p.rules.Ready != nil || p.rules.Available != nil {
 		return
 	}
@@ -261,11 +255,12 @@ func (p *pass[O, C]) missReady() {
 	}
 }
 
-// writeStatus writes the status that set computes. It makes at most two writes. If the first write meets a
-// Conflict, writeStatus reads the owner from the server and writes the status of this owner (U3).
+// writeStatus writes the status that set computes, with at most two calls.
 func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 	err := p.patchStatus(ctx, p.Owner, set)
 	if err != nil && apierrors.IsConflict(err) {
+		// Someone has scaled the owner, and the cache does not show that yet. As an error, the status would wait for the rate
+		// limiter. So it is written once more, to the owner that the server has (U3).
 		var fresh O
 		if fresh, err = p.readSame(ctx); err == nil {
 			err = p.patchStatus(ctx, fresh, set)
@@ -277,28 +272,28 @@ func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 	}
 }
 
-// readSame reads the owner from the server. It returns an error if the UID has changed.
+// readSame reads the owner from the server, and returns an error if it is another one.
 func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	fresh, err := p.fetchOwner(ctx)
 	switch {
 	case err != nil:
 		return fresh, err
-	case fresh.GetUID() != p.Owner.GetUID():
+	case fresh.GetUID() != p.Owner.GetUID(): // it was created again under its name, and these are not its numbers
 		return fresh, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
 	}
 	return fresh, nil
 }
 
-// patchStatus computes the status of an owner and writes it. If the status has not changed, patchStatus
-// makes no call.
+// patchStatus computes the status of an owner, and writes it if it has changed.
 func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O) error) error {
-	updated, err := copyOf(owner)
+	updated, err := copyOf(owner) // the cache shares the owner with others
 	if err != nil {
 		return err
 	}
 	if err := set(updated); err != nil {
 		return err
 	}
+	// Each write wakes all who watch the owner, so the same status is not written again.
 	if p.sameStatus(owner, updated) {
 		return nil
 	}
@@ -314,10 +309,12 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	again, delay := reflect.DeepEqual(last.sent, after), last.Hold
 	before, _ := p.statusJSON(owner)
 	isKept := reflect.DeepEqual(before, last.kept)
-	if !isKept { // somebody has changed what the server had stored
+	if !isKept {
+		// The server drops a field, so the wait has grown to half an hour. Then another client changes the rest, which is
+		// worth a write after a minute.
 		delay.Wait = min(delay.Wait, statusHoldLast)
 	}
-	if wait := delay.Remaining(p.Now); again && wait > 0 {
+	if wait := delay.Remaining(p.Now); again && wait > 0 { // before the call, or each event of a child would bring one
 		p.gate(StatusUndone, "", wait, nil)
 		return nil
 	}
@@ -328,14 +325,16 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O)
 	p.Status = stored
 	p.repeats(isKept && !again)
 	now := p.opts.Now()
-	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
+	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast) // after a longer time the waits begin anew
 	if last.sent = after; !again {
 		last.Hold = backoff.Hold{Since: now}
 	}
 	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, after) {
 		// A server before 1.35 drops terminatingReplicas each time, and one that is at fault drops a status once.
 		last.Double(now, statusHoldLast, time.Hour)
-	} else if again { // a webhook, or a process beside this one, writes another status after each of our writes
+	} else if again {
+		// A webhook, or a second process, writes another status after each of our writes. Without a wait, the two would wake
+		// each other and never come to rest.
 		last.Double(now, time.Second, statusHoldLast)
 	}
 	return nil
@@ -371,8 +370,8 @@ func onlyStatus(owner, updated any) error {
 	return joinErrors(err, fmt.Errorf("Kind.Status may change the status alone, and has changed %v", mergepatch.Difference(before, after)))
 }
 
-// sameBesideStatus reports whether all fields of two structs but Status are equal. It needs no JSON, which the status
-// writes of an owner with a large template would pay for. If the result is false, the JSON may still be equal.
+// sameBesideStatus reports whether all fields of two structs but Status are equal, without the JSON that each status
+// write of an owner with a large template would pay for. Structs that differ may still have the same JSON.
 func sameBesideStatus(owner, updated any) bool {
 	before, after := reflect.Indirect(reflect.ValueOf(owner)), reflect.Indirect(reflect.ValueOf(updated))
 	if before.Kind() != reflect.Struct {
@@ -392,15 +391,11 @@ func (p *pass[O, C]) reportFaultyStatus(err error) {
 	p.gate(StatusFaulty, "", 0, err)
 }
 
-// statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new
-// status are equal in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion,
-// the patch contains only the status, because the cache may have dropped other fields of the owner. The patch
-// also contains the unchanged fields of the status, because they may be missing on the server. For example,
-// the server may require a field that is 0 in both the old and the new status, although the owner on the
-// server has no status yet.
+// statusPatch returns a patch that sets the new status of an owner, or none if that is the old one, and the new status.
 func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, after map[string]any, err error) {
 	before, err := p.statusJSON(owner)
 	after, otherErr := p.statusJSON(updated)
+	// Two conditions differ by a millisecond, which the JSON of a metav1.Time leaves out. So there is nothing to send.
 	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(before, after) {
 		return patch, after, err
 	}
@@ -411,6 +406,9 @@ func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, after 
 		} `json:"metadata"`
 		Status map[string]any `json:"status"`
 	}
+	// Another client may write to the status meanwhile, so the patch carries the version. Of the owner it has the status
+	// alone, because the cache may drop the template. But it has all of the status: a new owner has none on the server, and
+	// its schema requires replicas, although they are 0 before and after.
 	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(before, after)
 	data, err := json.Marshal(body)
 	return selector.Patch{Type: types.MergePatchType, Data: data}, after, err
@@ -435,12 +433,12 @@ func recode(source, target any) error {
 		return err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // numbers keep their exact text
+	decoder.UseNumber() // a float64 would round a large number
 	return decoder.Decode(target)
 }
 
-// The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
-// server did not store it, the delay doubles from statusHoldLast to an hour.
+// statusHoldLast is the longest wait before a status is sent again that another client has changed, after a second at
+// first. If the server itself did not store the status, it is the shortest wait, which doubles up to an hour.
 const statusHoldLast = time.Minute
 
 // sendStatus sends a status patch, and records the version of the owner that the server returns.
@@ -449,7 +447,8 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
-	if apierrors.IsNotFound(err) && !p.held(OwnerUnread, "", "", "") { // the owner is gone, or its kind has no status sub-resource
+	if apierrors.IsNotFound(err) && !p.held(OwnerUnread, "", "", "") {
+		// The owner is gone, or its CustomResourceDefinition has no sub-resource status. A read says which of the two.
 		if fresh, readErr := p.fetchOwner(ctx); readErr == nil && fresh.GetUID() == owner.GetUID() {
 			err = fmt.Errorf("%w: the owner exists, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
 		}
@@ -465,8 +464,10 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
 		p.statusCounts.Store(true) // no other write can have changed the generation, because the patch has a resourceVersion
 	}
+	// The event of this write need not wake a pass. But after a Conflict the status was written to a newer owner, which may
+	// want something else.
 	p.state.wrote.end(written.GetResourceVersion(), !p.samePlan(written))
-	p.observeOwner(written) // X9
+	p.observeOwner(written) // so that the next pass waits until the cache shows it (X9)
 	return written, nil
 }
 
@@ -492,8 +493,8 @@ func (p *pass[O, C]) repeats(isOwn bool) {
 	}
 }
 
-// nextAvailable returns the time until the next child becomes available, or until a child has been unready
-// for Rules.ReadyWithin, whichever is shorter. If neither can happen, nextAvailable returns 0.
+// nextAvailable returns the time until the next child becomes available, or has been unready for Rules.ReadyWithin. It
+// returns 0 if no child will.
 func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	if pods, ok := any(counted).([]*corev1.Pod); ok {
 		after = p.nextPodAvailable(pods)
@@ -521,17 +522,16 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable returns the time until the next pod becomes available. nextPodAvailable and the counts
-// in the status use the same time p.Now, so that no pod is missed.
+// nextPodAvailable returns the time until the next pod becomes available, or 0.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0
 	}
-	for _, c := range pods {
+	for _, c := range pods { // as of p.Now, like the counts, so that no pod becomes available in between
 		after = earliest(after, pod.AvailableIn(c, p.spec.MinReadySeconds, p.Now))
 	}
 	if after == 0 {
 		return 0
 	}
-	return max(after-p.opts.Now().Sub(p.Now), 1)
+	return max(after-p.opts.Now().Sub(p.Now), 1) // less the time that the pass took (M2)
 }

@@ -45,9 +45,9 @@ type viewState uint8
 
 const (
 	trusted    viewState = iota
-	waiting              // the cache does not show the pass's own calls yet: claims and the status go on, and nothing is listed
+	waiting              // the cache does not show earlier calls yet: claims and the status go on, and nothing is listed
 	stale                // the cache may be old: the children are listed live if the plan does something
-	incomplete           // children may be missing, or gone: they are listed live in any case, because their number may be right by chance
+	incomplete           // children may be missing, or gone: they are listed live in any case
 )
 
 // pending is the state of a view in the words of a Spec.
@@ -55,33 +55,34 @@ var pending = [...]expectations.State{
 	trusted: expectations.Satisfied, waiting: expectations.Waiting, stale: expectations.Expired, incomplete: expectations.Expired,
 }
 
-// stateOf returns the state of a view. A new term makes it stale, because an earlier process may have seen more.
 func viewStateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 	switch {
 	case seen.Waits > 0:
 		return waiting
 	case seen.Unmet:
+		// For five minutes the cache lacks web-bbbbb, which was created here, and has web-c of someone else. So three of
+		// three is right by chance, and the fourth pod would stay for ever.
 		return incomplete
 	case seen.Stale, isNewToTerm:
+		// The former leader created web-bbbbb, and the cache of this process does not show it yet. A second one would be made.
 		return stale
 	}
 	return trusted
 }
 
-// plan decides what to create, delete, adopt and release. The first decision is based on the cached children with
-// newer facts from the ledger. If that view is not good enough, the children are listed live, and the decision is
-// made again. The result ok reports whether the pass continues.
+// plan decides what to create, change, delete, adopt and release. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
 	}
+	// A plan from the cache comes first, and costs no call. Most passes have nothing to do, and need nothing newer.
 	plan, ok = p.manage(ctx)
 	if !ok || !p.mustList(plan) {
 		return plan, ok
 	}
 	if p.view.state == stale && p.isNewToTerm() {
-		// A new leader has 2,000 owners to look at. Its cache is usually a few milliseconds behind, and one question to
-		// the server shows that for all of them.
+		// A new leader has 2,000 owners to look at. Its cache is usually a few milliseconds behind, and one question to the
+		// server shows that for all of them. So it is asked before each owner has a list of its own.
 		if wait := p.awaitCache(ctx); wait > 0 {
 			p.gate(CacheBehind, "", wait, nil)
 			return plan, false
@@ -90,14 +91,17 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 			return p.manage(ctx)
 		}
 	}
+	// The watch hangs, and after five minutes the cache lacks what was created. Only a list shows what is there.
 	if !p.readLive(ctx) {
 		return plan, false
 	}
 	return p.manage(ctx)
 }
 
-// readCache reads the children from the cache.
+// readCache reads the children from the cache, and reports whether that succeeded.
 func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
+	// The moment and the version come before the children. Otherwise, what arrives while they are read would seem to be
+	// in a cache that lacks it.
 	p.start = p.state.ledger.Start()
 	read := &p.snapshot
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.events.Newest()
@@ -134,21 +138,20 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// lookAtServer asks the server for its resourceVersion in the first pass of a term, if the client and the
-// cache support versions. The answer can prove that the server was restored from a backup while this
-// process was on standby.
+// lookAtServer asks the server for its resourceVersion in the first pass of a term.
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
+	// The server was restored from a backup while this process was on standby. Then its version is older than the
+	// cache, which proves the restore before the first change.
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
 		p.askChildrenVersion(ctx, versioner)
 	}
 }
 
-// related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
-// the owner's children. If Cache.Related fails, related returns nil.
+// related returns the objects by which the owner's children are ranked.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 	related, err := p.cache.Related(ctx, p.Owner)
-	if err != nil {
+	if err != nil { // costs the ranking, and not the pass (L4)
 		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+err.Error())
 		p.gate(RelatedFailed, "", 0, err)
 		return nil
@@ -164,13 +167,13 @@ func (p *pass[O, C]) judge(seen ledger.View[C]) {
 // setChildren sets the children of the view, the calls in flight, and the names that new children cannot have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
-	p.view.wanted = p.wantedSlots()
+	p.view.wanted = p.wantedSlots() // of these children, and for takenSlots
 	calls := p.state.ledger.InFlight()
 	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenSlots(), calls.Taken...)
 	p.facts.DeletionsInFlight, p.facts.UpdatesInFlight = calls.Deletions, calls.Updates
 }
 
-// manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
+// manage makes a plan for the view.
 func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	children := p.candidates()
 	plan, err := replicas.Manage(children, withFacts(p.spec, p.facts))
@@ -179,6 +182,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool
 		return plan, false
 	}
 	p.own = ownPlan[C]{children, p.facts, plan}
+	// Also for a plan that is blocked, because the status is written in any case.
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
 	p.Ended = p.ended()
 	if reason, blocked := blocks[plan.Blocked.Reason]; blocked {
@@ -187,7 +191,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool
 	return plan, true
 }
 
-// terminating returns the owner's children that are on their way out and do not count any more.
+// terminating returns the owner's children that are on their way out and no longer count.
 func (p *pass[O, C]) terminating() (terminating []C) {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	for _, c := range p.view.children {
@@ -208,7 +212,7 @@ func (p *pass[O, C]) isTerminating(c C) bool {
 	return !p.rules.Ended(c)
 }
 
-// ended returns the owner's children that have ended, and that the pass should discard.
+// ended returns the owner's children that have ended.
 func (p *pass[O, C]) ended() []C {
 	if p.spec.Rules.NoneEnds() {
 		return nil
@@ -228,22 +232,24 @@ func withFacts[C Object](spec replicas.Spec[C], facts replicas.Facts[C]) replica
 	return spec
 }
 
-// mustList reports whether the children must be listed live before the plan is carried out.
+// mustList reports whether the children must be listed before the plan is carried out.
 func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
 	switch plan.Blocked.Reason {
 	case replicas.ViewIsStale:
 		return true
 	case "":
-		// Prepare must not see an old view, even if the plan is empty. In a new term, it waits for the cache first.
+		// A plan from an old view is empty, and Prepare would call off a drain that goes on. So an empty plan needs a list,
+		// too, but a new term waits for its cache first.
 		isUnsure := p.kind.Prepare != nil && p.view.state == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
 		return p.view.state == incomplete || isUnsure || p.listsFirst(plan.Scale)
 	}
 	return false
 }
 
-// listsFirst reports whether the plan must be made again from a live list, because an earlier deletion met a
-// Conflict. The cache may be too late to choose from. But no list is made for deletions that a hold delays.
+// listsFirst reports whether a deletion of the plan needs a list, because an earlier one met a Conflict.
 func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
+	// web-d had changed since the cache showed it, and the others may have, too, so the next deletion would meet a Conflict
+	// as well. But while all deletions of the plan are held, no event of a pod is worth a list.
 	met := false
 	for k := range p.state.holds {
 		met = met || k.Reason == Conflict
@@ -257,9 +263,8 @@ func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
 		})
 }
 
-// awaitCache asks the server for its resourceVersion. It returns the delay before the next pass checks
-// whether the cache has reached this version. The result is 0 if the cache has reached the version or takes
-// too long, or if the client or the cache does not support versions.
+// awaitCache asks the server for its resourceVersion, and returns how long to wait before the next look at the cache. It
+// returns 0 if the cache has come as far or was waited for long enough, or if the client or the cache has no versions.
 func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
@@ -272,8 +277,7 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	return p.term.children.patience(p.opts.Now())
 }
 
-// isNewToTerm reports whether the owner's children still have to be checked in this term. The cache may
-// then be older than what an earlier process saw.
+// isNewToTerm reports whether an earlier process may have seen more of the children than this term has.
 func (p *pass[O, C]) isNewToTerm() bool {
 	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
@@ -281,23 +285,22 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.childrenTerm != p.inTerm
 }
 
-// The method looked is called when a live list, or a cache that is new enough, has shown all children in this
-// term. It records the term in the owner's state.
+// looked records that a list, or a cache that is new enough, has shown all children in this term.
 func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
-// readLive reads the children from the server, so that the pass no longer waits for the cache. The result
-// ok reports whether the list succeeded. If no list is made, the pass does not fail, because a later pass lists.
+// readLive reads the children from the server, and reports whether that succeeded.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
+	// Lists fail in an outage. If each pass of each owner made one, it would end with far more than it needs.
 	if p.held(ListFailed, "", "", "") {
 		return false
 	}
 	live, err := p.listLive(ctx)
 	switch {
-	case errors.Is(err, errListsBusy):
+	case errors.Is(err, errListsBusy): // no error, because a pass in a second lists
 		p.sendEventOnce(ListsBusy, "Error listing: "+err.Error())
 		p.gate(ListsBusy, "", p.spread(ListsBusy.row().shortest), err)
 		return false
-	case err != nil && ctx.Err() == nil:
+	case err != nil && ctx.Err() == nil: // a list that the caller has canceled holds no other back
 		p.sendEventOnce(ListFailed, "Error listing: "+err.Error())
 		p.holdCalls(ListFailed, "", "", err)
 	}
@@ -307,19 +310,18 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	}
 	p.state.holds.end("", ListFailed)
 	p.looked()
-	p.judge(ledger.View[C]{})
+	p.judge(ledger.View[C]{}) // the list shows all, so the pass no longer waits for the cache
 	p.setChildren(live)
 	p.view.isLive = true
 	return true
 }
 
-// spread adds up to a half to a delay, so that owners that met at the lists do not meet again.
+// spread adds up to a half to a delay, so that owners that met at the lists do not meet there again.
 func (p *pass[O, C]) spread(d time.Duration) time.Duration {
 	return d + time.Duration(p.opts.Random(int(d/2/time.Millisecond)+1))*time.Millisecond
 }
 
-// listLive lists the objects on the server that match the owner's selector, and returns the children of
-// the resulting view.
+// listLive makes a live list, and returns the children of the view after it.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.ledger.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
@@ -329,18 +331,16 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	return view.Children, err
 }
 
-// A term is a period during which only this process is active, for example because it holds a lease. When a
-// term begins, the caches may be older than what an earlier process saw. The zero value is the first term,
-// before its first pass.
+// A term is a period during which only this process is active, for example because it holds a lease. When it begins, the
+// caches may be older than what an earlier process saw. The zero value is the first term, before its first pass.
 type term struct {
 	mu     sync.Mutex
-	before int // the number of this process's terms that have ended
-	// The two versions are never compared with each other, because owners and children may be stored
-	// separately.
+	before int // how many terms of this process have ended
+	// The two versions are never compared with each other, because owners and children may be stored separately.
 	owners, children serverVersion
 }
 
-// next ends the current term. Passes that begin later belong to a new term.
+// next begins the next term.
 func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -366,13 +366,12 @@ type serverVersion struct {
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server for the version before any pass needs it. It then resets v.asked to zero,
-// because no pass is waiting for a cache yet.
+// askFirst asks the server for the version before any pass needs it.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.asked = time.Time{}
+	v.asked = time.Time{} // no pass waits for its cache yet
 }
 
 // forget drops the version when a term ends.
@@ -383,41 +382,38 @@ func (v *serverVersion) forget() {
 	v.version, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, or "" if the server has not returned it yet. The second result is the time
-// at which a pass first asked for the version.
+// known returns the version, or "", and when a pass first asked for it.
 func (v *serverVersion) known() (version string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.version, v.asked
 }
 
-// reached reports whether a cache with the given version shows everything that existed when the term
-// began.
+// reached reports whether a cache with the given version shows everything that existed when the term began.
 func (v *serverVersion) reached(version string) bool {
 	known, _ := v.known()
 	return resourceversion.Reached(version, known)
 }
 
-// patience returns the time that a pass waits before it checks the cache again. If passes have already
-// waited for the longest time in the row of CacheBehind, the result is 0.
+// patience returns how long a pass waits before it looks at the cache again. The waits double, and their sum is at most
+// the longest wait of CacheBehind.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
 	row, waited := CacheBehind.row(), now.Sub(asked)
-	if waited < 0 || waited >= row.longest {
+	if waited < 0 || waited >= row.longest { // below 0 if the clock was set back
 		return 0
 	}
 	return min(max(waited, row.shortest), row.longest-waited)
 }
 
-// ask requests the version from the server. No request is sent if the version is known, if another pass is
-// already requesting it, or if the last request was less than a second ago. The result is the version, or
-// "" if the version is still unknown.
+// ask returns the version, for which it asks the server if necessary, or "" if it is still unknown.
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
 	if v.asked.IsZero() {
 		v.asked = at
 	}
+	// All owners share one question. While it hangs, other passes go on, and a server that refuses is asked once a second.
 	if v.version != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
 		defer v.mu.Unlock()
 		return v.version
@@ -430,6 +426,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.asking = false
+		// NewTerm was called meanwhile, so another process may have changed more since this answer.
 		if err == nil && forgotten == v.forgotten {
 			v.version = answer
 		}
@@ -440,8 +437,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return answer
 }
 
-// wantedSlots returns the names of the wanted slots that have a child or are on hold, without those of a group that has
-// more than replicas.MaxSlots, because such a spec is refused later.
+// wantedSlots returns the names of the wanted slots that have a child or are on hold.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	if !p.hasNamedSlots() {
 		return nil
@@ -458,9 +454,10 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 		}
 	}
 	for _, g := range groupsIn(p.spec) {
-		if g.Slots == nil || g.Replicas > replicas.MaxSlots {
+		if g.Slots == nil || g.Replicas > replicas.MaxSlots { // such a spec is refused later
 			continue
 		}
+		// To name each of a million slots would take seconds and a gigabyte, so naming ends when all known ones are found.
 		for i := 0; i < int(g.Replicas) && len(wanted) < len(known); i++ {
 			if name := g.Slots(i); known.Has(name) {
 				wanted.Insert(name)
@@ -470,14 +467,13 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// candidates returns the children on which the plan is based. If the spec has slots, candidates leaves out
-// objects that cannot become the owner's children. These objects may use the name of a slot, and no event
-// reports when the name is free again. The pass therefore tries to create the slot's child, and puts the
-// slot on hold after a failure.
+// candidates returns the children on which the plan is based.
 func (p *pass[O, C]) candidates() []C {
 	if !p.hasNamedSlots() {
 		return p.view.children
 	}
+	// A stranger has the name web-1, and no event says when that is free again. So the slot counts as empty, the creation
+	// is tried, and its failure holds the slot for a while.
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
