@@ -117,7 +117,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	if p.Waiting() && planned.IsZero() { // the pass does not know which children are missing or surplus
 		return
 	}
-	p.limits(planned)
+	p.limits(planned) // before carryOut, because Prepare is shown how much must wait
 	// The owner was deleted, its watch hangs, and the garbage collector deletes the pods. It would delete each one that
 	// replaces another, too. So pods that left, and that no pass deleted or released, are replaced after a read.
 	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
@@ -132,7 +132,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	active += len(p.activeOf(p.Retired)) - len(p.Retired) + len(p.recalledToActive())
-	// While the owner cannot be read, those that left still count, so that each pass asks for it before it replaces them:
+	// While the owner cannot be read, those that left still count, so that each pass tries that before it replaces them:
 	// active <= p.state.active <= max(active, Desired).
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }

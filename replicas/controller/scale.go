@@ -56,7 +56,7 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 // keyed by name.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
-		// The cached owner wants six, and the read before an adoption showed that it wants three. So nothing is created.
+		// The cached owner wants six, and the read before an adoption showed that it wants three. So no call is made.
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
 	}
@@ -86,8 +86,8 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 		return deletions
 	}
 	return filter(deletions, func(v replicas.Deletion[C]) bool {
-		// A Conflict holds a child in one version. Otherwise a scale-down while pods change would take many passes. A mark
-		// that a webhook took off waits for longer, because each event of the child would bring the next one.
+		// The short hold after a Conflict ends when the child changes. Otherwise a scale-down while pods change would take
+		// many passes. A mark that a webhook took off waits for longer, or each event of the child would bring the next.
 		name := v.Object.GetName()
 		return !p.held(Conflict, name, name, v.Object.GetResourceVersion()) && (v.Mark == nil || !p.held(UpdateFailed, name, name, ""))
 	})

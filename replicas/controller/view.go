@@ -290,7 +290,7 @@ func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
 // readLive reads the children from the server, and reports whether that succeeded.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
-	// Lists fail in an outage. If each pass of each owner made one, it would end with far more than it needs.
+	// Lists fail in an outage. If each pass made one, the outage would end with far more lists than it needs.
 	if p.held(ListFailed, "", "", "") {
 		return false
 	}
@@ -413,7 +413,7 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	if v.asked.IsZero() {
 		v.asked = at
 	}
-	// All owners share one question. While it hangs, other passes go on, and a server that refuses is asked once a second.
+	// All owners share one question. While it hangs, others go on, and a server that refuses is asked once a second.
 	if v.version != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
 		defer v.mu.Unlock()
 		return v.version
