@@ -132,7 +132,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	active += len(p.activeOf(p.Retired)) - len(p.Retired) + len(p.recalledToActive())
-	// While the owner cannot be read, those that left still count, so that each pass tries that before it replaces them:
+	// While the owner cannot be read, those that left still count, so that each pass tries again before it replaces them:
 	// active <= p.state.active <= max(active, Desired).
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
