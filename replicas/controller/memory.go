@@ -18,32 +18,41 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. The
-// minimum applies if the DELETED event of an old owner never arrives, but passes run for a new owner with the
-// same name. The minimum also applies if an owner has left the cache, and no pass runs for its name.
+// This is all state that outlives a pass, with its end. All of it ends with the process.
+//
+//	of an owner     the type memory below: each field has its end
+//	of a name       owners: passing ends with the pass, standing with the next pass, leavers when the states are dropped
+//	of the server   reconciler.term: the versions that the server had when the term began, until NewTerm.
+//	                reconciler.statusCounts: that a status write raises the generation, until the process ends.
+//	                reconciler.restores: the newest versions of live lists, the last 2,048 to 4,096 DELETED events, and the
+//	                first proof of a restore. Nothing else ends it, so after a proof the manager of controllerruntime or the
+//	                Run of clientgo ends, unless Options.OnRestored is set.
+//	of the events   package handlers: the kept Spec of an owner, until another version of the owner, the Renew of a pass,
+//	                or its DELETED event; the newest version of a child, until the process ends
+//	of the queue    the failures that a rate limiter counts, until a pass succeeds
+
+// incarnationKept is how long the state of an owner is kept if its DELETED event never arrives, or if no pass follows
+// the event.
 const incarnationKept = time.Hour
 
-// memory is the state that is kept between the passes of one owner. The fields rounds, ready, wrote and
-// known have their own locks, because event handlers use them, too. The other fields are used only by the
-// owner's current pass. A memory is dropped when its owner has left the cache and none of the owner's
-// requests can still take effect. See owners.sweep.
+// memory is the state of one owner between its passes. Event handlers use rounds, ready, wrote and ledger, which have
+// locks of their own. The rest belongs to the owner's current pass. All of it ends when the owner has left the cache and
+// none of its calls can still take effect; see owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	lastPass   time.Time
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// ledger holds the ledger that API calls have revealed but the cache does not show yet. These ledger are
-	// about the children, and the creations and deletions in flight. A fact is dropped when the
-	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns,
-	// the unanswered requests stay in ledger. The other fields but strays start empty.
+	// ledger has facts about children, until the cache shows them or newer ones replace them, and calls without an answer,
+	// until an answer or a look settles them.
 	ledger *ledger.Ledger[C]
-	// strays are new children that a webhook changed so that they are not the owner's, for example by taking off the
-	// labels. They are still to be deleted.
+	// strays are new children that a webhook took from the owner, for example by other labels, until they are gone or
+	// adopted.
 	strays []C
-	// wrote is the owner's last status write.
+	// wrote is the version of the owner's last status write, until the next one.
 	wrote ownWrite
-	// sentStatus is the last status that was sent, with the status that the server returned. The hold delays the
+	// sentStatus is the last status that was sent, with what the server made of it, until the next one. The hold delays the
 	// next sending of the same status.
 	sentStatus struct {
 		sent, kept map[string]any
@@ -53,46 +62,44 @@ type memory[C Object] struct {
 	}
 	// owner is what calls have shown about the owner, until the cache shows it.
 	owner ownerVersion
-	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
-	// is gone.
+	// ready has the time at which each child became ready, or not ready, until the child is gone.
 	ready readiness
-	// rounds counts the children of each group that were last created together, and how many of them ended soon after
-	// their creation. A round ends when the next round begins, or when the owner has a new generation.
+	// rounds counts, in each group, the children that were last created together, and those of them that ended soon. A
+	// round ends with the next round, or with a new generation of the owner.
 	rounds rounds[C]
-	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was
-	// new enough. The field ownerTerm holds the last term in which the owner was checked. The check reads
-	// the owner from the server, unless the cached owner is at least as new as the start of the term.
+	// childrenTerm and ownerTerm are the last terms in which all children and the owner were known to be as new as the
+	// term. The next term ends both.
 	childrenTerm, ownerTerm int
-	// active is the number of active children after the last pass that was able to create and delete
-	// children, including those that have left and must not be replaced yet. If a later pass finds fewer
-	// active children, the later pass reads the owner from the server before it replaces those that have left.
+	// active is the number of active children after the last pass that could create and delete, until the next such pass.
+	// It includes those that have left and must not be replaced yet, because the owner has not been read.
 	active int
-	// holds contains the holds of this owner. A hold postpones calls. The table in gates.go shows what ends
-	// each hold early.
+	// holds postpone calls. Each ends early by what its row in gates.go names, most also by a new generation (ofSpec).
 	holds holds
 
 	perGeneration
 }
 
-// perGeneration is the part of the state that is dropped when the owner's generation changes.
+// perGeneration is the part of the state that ends with the owner's generation.
 type perGeneration struct {
 	refused string // the message of the last event about a refusal or an error of Kind.Spec
 	// replace holds the IDs of children that must go, because the server refuses their change; see Change.OrReplace.
 	replace sets.Set[types.UID]
 }
 
-// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota,
-// for Conflicts and for other objects that a cache shows late, so that the next such hold is short again.
-// The hold after a failed creation or deletion, after a Retry-After, or while a namespace is being deleted is
-// dropped only when it has expired.
+// nothingLeft ends holds when the owner needs no creation or deletion, so that the next failure is a first one.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
 		case QuotaFull, Conflict, CreationInFlight, InputsStale:
+			// Deletions of web-a met Conflicts for seconds, until web-b was gone and nothing was surplus. A minute later web-c
+			// turns up and web-a must go again, so its first hold is 50 ms, and an event reports it again if it lasts.
 			return true
 		case UpdateFailed:
+			// A second client undoes each change. Between its writes nothing is left to do, but the next change is no new one.
 			return h.remaining(now, "") < -changesApart
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
+			// The server asked for seven seconds. After one, web-a turned up, and after two it was gone again. The server is
+			// as busy as before, so the creation waits for the other five.
 			return h.remaining(now, "") <= 0
 		}
 		return false
@@ -110,13 +117,11 @@ type owners[C Object] struct {
 	passing sets.Set[types.NamespacedName]
 	// standing holds the gates that stood after the last pass of each owner. Owners without such gates are left out.
 	standing map[types.NamespacedName][]Gate
-	// leavers holds the names of owners that have left the cache. Each pass checks one of these names in
-	// sweepLeft.
+	// leavers holds the names of owners that have left the cache, for sweepLeft.
 	leavers []types.NamespacedName
 }
 
-// enter begins a pass for an owner, and returns the gates that stand. The result ok is false if another pass for
-// the owner is already under way.
+// enter begins a pass for an owner, unless another one is under way, and returns the gates that stand.
 func (o *owners[C]) enter(name types.NamespacedName) (standing []Gate, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,10 +145,8 @@ func (o *owners[C]) exit(name types.NamespacedName, standing []Gate) {
 	}
 }
 
-// stateOf returns the state of an owner, and drops the part of the state that belongs to another generation.
-// The result idle lists the UIDs of other owners with the same name, if the time since their last pass is
-// longer than incarnationKept. If stateOf is called outside a pass, the argument now is zero, and idle is
-// nil.
+// stateOf returns the state of an owner for a pass, with the UIDs of others of its name whose state is no longer needed.
+// Outside a pass, now is zero.
 func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,6 +155,8 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 		s = o.newMemory(key, s)
 	}
 	if s.generation != generation {
+		// The pods of a wrong image ended at once, so creations wait for five minutes. A user has mended the image, and what
+		// held the former spec must not hold this one.
 		s.generation, s.perGeneration = generation, perGeneration{}
 		s.rounds.reset()
 		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
@@ -162,6 +167,7 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 	s.lastPass = now
 	o.sweepLeft(now)
 	for _, other := range o.m[key.NamespacedName] {
+		// The DELETED event of a former owner of this name never came.
 		if other.uid != "" && now.Sub(other.lastPass) > incarnationKept && other.ledger.Waits(now) == 0 {
 			idle = append(idle, other.uid)
 		}
@@ -169,12 +175,13 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 	return s, idle
 }
 
-// newMemory returns a new state for an owner. If the owner has left the cache and returned, the argument
-// former is its old state. The new state then replaces the old state, but keeps the unanswered requests. If
-// there is no old state, former is nil.
+// newMemory adds a new state for an owner, in place of its former one, which is nil unless the owner has left the cache
+// and returned.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, ledger: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
+		// The creation of web-bbbbb had no answer, and then the owner left a filtered cache and returned. The pod may still
+		// appear, so its name must be sent again, and not a second one. The strays must still go. All else begins anew.
 		s.ledger, s.strays = former.ledger, former.strays
 		s.ledger.Forget()
 	}
@@ -196,7 +203,7 @@ func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// Ledger returns the ledger of an owner. This method is part of the interface inside.Ledgers.
+// Ledger returns the ledger of an owner, as inside.Ledgers asks for it.
 func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -207,20 +214,19 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	return s.ledger
 }
 
-// Ledgers returns the ledgers of all owners, except owners that have left the cache. This method is part of
-// the interface inside.Ledgers.
+// Ledgers returns the ledgers of all owners that have not left the cache, as inside.Ledgers asks for them.
 func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := map[expectations.Key]*ledger.Ledger[C]{}
+	ledgers := map[expectations.Key]*ledger.Ledger[C]{}
 	for name, states := range o.m {
 		for _, s := range states {
 			if !s.hasLeft {
-				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.ledger
+				ledgers[expectations.Key{NamespacedName: name, UID: s.uid}] = s.ledger
 			}
 		}
 	}
-	return all
+	return ledgers
 }
 
 func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
@@ -232,8 +238,7 @@ func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// forget records that an owner has left the cache. If key.UID is empty, all owners with this name have
-// left.
+// forget records that an owner has left the cache, or all owners of this name if key.UID is empty.
 func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,9 +250,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 	}
 }
 
-// sweepLeft checks the first name in leavers, and drops the states of the owners with this name that have
-// left the cache. A state is kept if its last pass is no older than incarnationKept, or if a request is in
-// flight.
+// sweepLeft drops states of one owner that has left the cache. A pass of any owner calls it, because the name of one that
+// is gone may never get another pass.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -267,11 +271,8 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 }
 
-// sweep drops the states of owners with the given name that have left the cache and have no request in
-// flight. If owners with this name have left the cache and still have a request in flight, the result is the
-// shortest time until one of their states can be dropped. If no owner that has left the cache has a request
-// in flight, the result is 0. Only a pass for the same name may call sweep. While another pass sends a
-// request, the state does not contain this request yet.
+// sweep drops the states of owners of one name that have left the cache, and returns when the next one can be dropped, or
+// 0 if there is none. Only a pass for this name may call it: another pass may have sent a call that the ledger lacks yet.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -280,7 +281,7 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 			return false
 		}
 		remaining := s.ledger.CallsExpireIn(now)
-		if remaining > 0 {
+		if remaining > 0 { // the owner may return to a filtered cache while the call can still take effect
 			next = earliest(next, remaining)
 		}
 		return remaining <= 0
@@ -296,21 +297,17 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 const (
 	// failedYoung is the age of a round from which on its children may end.
 	failedYoung = 10 * time.Minute
-	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
-	// hold were shorter, two rounds could have the same creation time.
+	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second, so two rounds that
+	// are closer could not be kept apart.
 	failedHoldLeast = time.Second
 )
 
-// A round contains the number of children that were created together, and how many of them ended soon. The
-// zero round has no children. If the owner's generation changes, the round is reset, because the children
-// of the changed owner may last longer.
+// A round counts the children of a group that were created together. 0 <= endedSoon <= size.
 type round struct {
-	// The field hold delays creations if children of the round end soon after the round was created. If
-	// children end soon in several rounds in a row, the delay doubles with each round.
-	hold      backoff.Hold
-	firstMade time.Time // the earliest creationTimestamp of the children
-	size      int       // the number of children, without those that the method drop has removed
-	endedSoon int       // the number of children that ended soon after the round was created; see failedYoung
+	hold      backoff.Hold // delays creations; its length doubles with each round in a row whose children end soon
+	firstMade time.Time    // the earliest creationTimestamp of the children
+	size      int          // the number of children, without those that the method drop has removed
+	endedSoon int          // the number of children that ended soon after the round was created; see failedYoung
 }
 
 // rounds holds the last round of each group.
@@ -326,8 +323,7 @@ func (r *rounds[C]) reset() {
 	r.byGroup = nil
 }
 
-// created records that children were created. If the current round still delays creations, the new children
-// join this round. If the current round does not delay creations, the new children form the next round.
+// created records that children were created.
 func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -335,9 +331,12 @@ func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	next := round{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: last.hold.Wait}}
 	switch {
 	case last.remaining(now) > 0:
+		// Two pods of the round failed, so two creations wait. An older pod is gone, too, and its place is filled at once. As a
+		// round of its own, the new pod would end the wait of the two.
 		next = last
 		next.size += made
-	case last.endedSoon == 0 && now.Sub(last.hold.Since) >= last.hold.Wait: // no child has ended
+	case last.endedSoon == 0 && now.Sub(last.hold.Since) >= last.hold.Wait:
+		// No pod of the round ended within the delay of the round before, so the next failure is a first one.
 		next.hold.Wait = 0
 	}
 	if r.byGroup == nil {
@@ -346,9 +345,8 @@ func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.byGroup[group] = next
 }
 
-// count counts the children of the round that have ended soon after their creation. The function livingSince
-// returns the number of children that were created since then and are active or have ended without failure. The
-// results are the time that creations must wait, and the round.
+// count returns how long creations must wait, and the round. The function livingSince returns how many children that were
+// created since a time are active or have ended without failure.
 func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now time.Time) (wait time.Duration, last round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,7 +355,7 @@ func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now tim
 		return 0, last
 	}
 	if ended := last.size - livingSince(last.firstMade); ended > last.endedSoon && now.Sub(last.hold.Since) <= failedYoung {
-		if last.endedSoon == 0 {
+		if last.endedSoon == 0 { // a second failure in the round raises its share of the delay, and doubles nothing
 			row := LastRoundEnded.row()
 			last.hold.Wait = min(max(2*last.hold.Wait, row.shortest), row.longest)
 		}
@@ -367,8 +365,7 @@ func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now tim
 	return last.remaining(now), last
 }
 
-// drop is called if a child was deleted or has another owner, and the round must not count the child as
-// ended. If the child belongs to the round, drop removes the child from the round.
+// drop takes a child out of its round, because it was surplus, had done its work, or has another owner now.
 func (r *rounds[C]) drop(child C) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -383,19 +380,19 @@ func (r *rounds[C]) drop(child C) {
 	}
 }
 
-// by sets the function that tells the groups.
+// by sets the function that returns the group of a child.
 func (r *rounds[C]) by(groupOf func(C) string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.groupOf = groupOf
 }
 
-// remaining returns how long creations must wait. The time is proportional to the fraction of the round's
-// children that ended soon.
+// remaining returns how long creations must wait.
 func (r *round) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
 	}
+	// One of a hundred pods failed on a bad node. Its place waits for a hundredth of the delay, or for a second.
 	part := max(r.hold.Wait*time.Duration(r.endedSoon)/time.Duration(r.size), failedHoldLeast)
 	return max(part-r.hold.Wait+r.hold.Remaining(now), 0)
 }
@@ -409,7 +406,6 @@ type ownerVersion struct {
 	gone    bool      // a call has shown that the owner is gone
 }
 
-// show records an answer about the owner.
 func (v *ownerVersion) show(version string, gone bool, now time.Time) {
 	if v.since.IsZero() {
 		v.since = now
@@ -417,16 +413,17 @@ func (v *ownerVersion) show(version string, gone bool, now time.Time) {
 	v.version, v.gone = version, gone
 }
 
-// isIn reports whether the cache shows all if its owner has the given version. The server never reuses a UID, so
-// an owner that is gone is old in each version.
+// isIn reports whether the cache shows all if its owner has the given version.
 func (v *ownerVersion) isIn(cached string) bool {
+	// The cache shows a newer version of an owner that a call has found gone. That version may be older than its end,
+	// so no version counts as newer than the end. The watch may also deliver an older version once more.
 	return !v.gone && (v.version == "" || cached == v.version || resourceversion.Reached(cached, v.version))
 }
 
 // readIn returns the time until the owner must be read from the server, because the cache is still behind.
 func (v *ownerVersion) readIn(now time.Time) time.Duration {
 	row, last := OwnerStale.row(), ownerReadLast
-	if v.gone {
+	if v.gone { // it does not return, so these reads are for a NotFound that was wrong
 		last = OwnerGone.row().longest
 	}
 	if now.Before(v.since) || now.Before(v.read) { // the clock was set back
@@ -442,9 +439,8 @@ func (v *ownerVersion) readIn(now time.Time) time.Duration {
 // ownerReadLast is the longest time between two reads of an owner that the cache does not show.
 const ownerReadLast = 10 * time.Second
 
-// An ownWrite is the resourceVersion that the last status write of an owner has returned. The event of that
-// write wakes no pass (V15), but an event that comes before the answer does. Passes and event handlers may use
-// an ownWrite concurrently.
+// An ownWrite is the resourceVersion that the last status write of an owner has returned. The event of that write wakes
+// no pass (V15), so a status write costs no second pass. Passes and event handlers may use an ownWrite concurrently.
 type ownWrite struct {
 	mu      sync.Mutex
 	version string
@@ -461,6 +457,8 @@ func (w *ownWrite) end(version string, wakes bool) {
 func (w *ownWrite) await(version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// web-a ended, and the pass for it found the owner of before the status write, and left its work. The event of that
+	// write brings the work back.
 	w.wakes = true
 	return w.version == version
 }
@@ -469,34 +467,28 @@ func (w *ownWrite) await(version string) bool {
 func (w *ownWrite) explains(version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// An event that comes before the answer to the write may be that of a user's change, so it wakes.
 	return !w.wakes && version != "" && w.version == version
 }
 
-// readiness records when each child of an owner was first seen ready, or first seen not ready. The status
-// of a pod contains the time of the change, but another clock wrote it, and the status of other children does
-// not. The recorded time is never earlier than the real change. Therefore a child never counts as available
-// too early, and is never deleted as unready too early. The zero value contains no times. Passes and event
-// handlers may use a readiness concurrently.
+// readiness records when each child was first seen ready, or first seen not ready. Children that are not pods have no
+// such time in their status, and another clock wrote that of a pod. A record is never earlier than the real change, so no
+// child counts as available, or is deleted as unready, too early. Passes and event handlers may use it concurrently.
 //
-// Without the recorded times, the Controller would depend on a delayed requeue after each event. However, a
-// work queue keeps only the earliest of several delayed requeues for one owner. If the owner is already
-// due, some queues keep no delayed requeue for this owner (M5). An adopted child, or a child that was ready
-// before the process started, has no delayed requeue. A change of MinReadySeconds causes no delayed requeue
-// either.
+// The delays of a work queue are no substitute: a queue keeps only the earliest one of an owner, and some keep none for an
+// owner that is due (M5). A child that is adopted, or was ready before the process began, has no event to delay.
 type readiness struct {
 	mu      sync.Mutex
 	byChild map[types.UID]readyState
 }
 
-// readyState stores whether a child is ready, and since when. The field told is the time at which a child that
-// is not ready claims to have become so.
 type readyState struct {
 	ready       bool
-	told, since time.Time
+	told, since time.Time // when a child that is not ready claims to have become so, and when it was seen to be
 }
 
-// setReady is called when a child was or became ready, and records the time. Event handlers call setReady,
-// because a pass might not see that a child was ready or unready for a moment.
+// setReady records that a child was or became ready. Event handlers call it, because a pass might not see that a child was
+// ready or unready for a moment.
 func (r *readiness) setReady(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -505,25 +497,24 @@ func (r *readiness) setReady(child types.UID, now time.Time) {
 	}
 }
 
-// since records the state of a child, and returns the time at which the child was first seen in this state. If
-// the argument told is later than this time, the result is told.
-func (r *readiness) since(child types.UID, ready bool, told, now time.Time) time.Time {
+// since returns since when a child is seen to be ready or not ready. A later time that the child claims counts instead.
+func (r *readiness) since(child types.UID, ready bool, claimed, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byChild == nil {
 		r.byChild = map[types.UID]readyState{}
 	}
-	is, known := r.byChild[child]
+	state, known := r.byChild[child]
 	switch {
-	case !known, is.ready != ready, !is.told.Equal(told), // the child may have been ready meanwhile
-		now.Before(is.since): // the clock was set back, or the child's clock is ahead
-		is = readyState{ready, told, now}
-		if told.After(now) {
-			is.since = told
+	case !known, state.ready != ready, !state.told.Equal(claimed), // the child may have been ready meanwhile
+		now.Before(state.since): // the clock was set back an hour, or the child's clock is ahead
+		state = readyState{ready, claimed, now}
+		if claimed.After(now) {
+			state.since = claimed
 		}
-		r.byChild[child] = is
+		r.byChild[child] = state
 	}
-	return is.since
+	return state.since
 }
 
 // keep forgets all children that are not in the set.
