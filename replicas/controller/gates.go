@@ -18,35 +18,32 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. Not every refused call leads to a gate. A refused creation that holds
-// nothing back is reported only as an error of the pass and as an event.
+// A Gate is one reason why a pass held something back. Pass.Gates lists all of them, so a pass without gates held nothing
+// back. But a refused creation that holds nothing else back is only an error of the pass and an event.
 //
-// If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
-// back". Administrators also see gates in events such as DeletionsHeld, and in the metric gated_owners,
-// which counts the owners by reason. The program replicakit-controller shows the last passes of each owner
-// under /debug/passes, in the format of Pass.String. Kind.Observe finds the gates in Pass.Gates, and
+// Administrators see a gate that lasts for a second in the log, where the modules replicas/clientgo and
+// replicas/controllerruntime write "Held back". They also see gates in events such as DeletionsHeld, and in the
+// metric gated_owners, which counts the owners by reason. The program replicakit-controller shows the last passes
+// of each owner under /debug/passes, in the format of Pass.String. Kind.Observe finds the gates in Pass.Gates, and
 // Kind.Status finds them in Outcome.Gates.
 type Gate struct {
 	Reason GateReason
-	// Stops lists the parts of the pass that the gate stopped. If Stops is 0, the gate stopped nothing and
-	// only reports a fact, such as a release that the server refused.
+	// Stops lists the parts of the pass that the gate stopped. It is 0 if the gate only reports a fact, such as a
+	// release that the server refused.
 	Stops Stops
-	// Since is the time at which the gate began. If several passes in a row met this gate, Since is the
-	// start of the first of them. If API calls led to the gate, Since is the time at which these calls
-	// ended.
+	// Since is the time at which the gate began: the start of the first of the passes in a row that met it, or the end
+	// of the API calls that led to it.
 	Since time.Time
-	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
-	// when the owner or its children change, or when the functions of the Kind return another result.
+	// Until is the time at which the Controller tries again. It is zero if the Controller tries again when the owner or
+	// its children change, or when the functions of the Kind return another result.
 	Until time.Time
-	// Object is the name of the child or namespace that the gate is about. Of OwnWriteNotSeen, it is the resource
-	// whose cache is behind, such as "replicasets.apps". Object is "" if the gate is about the owner or several
-	// children.
+	// Object is the name of the child or namespace that the gate is about, or "" if that is the owner or several
+	// children. But a gate OwnWriteNotSeen has the resource whose cache is behind, such as "replicasets.apps".
 	Object string
 	// Err is the error that led to the gate, or nil if there was none.
 	Err error
 
-	// Earlier is true if an earlier pass had postponed the work, and this pass therefore did not try it.
+	// Earlier is true if an earlier pass had postponed the work, so that this pass did not try it.
 	Earlier bool
 
 	// Lasting is true if the gate has lasted for a second, is expected to last that long, or lasts until someone
@@ -78,13 +75,13 @@ func (g Gate) String() string {
 	return text.String()
 }
 
-// oneLine returns the message of an error as one line. The message of a joined error has several lines.
+// oneLine returns the message of an error as one line, because that of a joined error has several.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Stops is a set of parts of a pass. A gate stops these parts for all children or only for some of them.
 type Stops uint8
 
-// These are the parts of a pass that a gate can stop.
+// The parts of a pass that a gate can stop.
 const (
 	StopsClaims Stops = 1 << iota
 	StopsCreations
@@ -165,7 +162,7 @@ const (
 	reasons // the number of reasons, including the zero GateReason
 )
 
-// A step is a part of a pass. If a pass ends before a step, the gates of that step remain unchanged.
+// A step is a part of a pass. A pass that ends before a step leaves the standing gates of that step as they are.
 type step uint8
 
 const (
@@ -186,13 +183,14 @@ type row struct {
 	atOnce   bool // the gate is logged immediately, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
-	longest  time.Duration // the first hold has the length shortest; the length then doubles, up to the value of longest
-	ends     string        // what ends the hold early
+	longest  time.Duration // shortest <= a hold <= longest: the first has the shortest length, and each next one twice the last
+	ends     string        // what ends the hold early, in words; ofSpec, memory.nothingLeft and holds.end do it
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
 
-// The table in docs/pass.md is generated from these rows.
+// The table in docs/pass.md is generated from these rows. For a surplus child that was not deleted, those that stop
+// deletions are all reasons that there can be, except a restored server, after which Sync returns ErrRestored.
 var rows = [reasons]row{
 	PassPanicked: {
 		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
@@ -429,17 +427,16 @@ func (r GateReason) row() row {
 	return rows[r]
 }
 
-// gate records that the pass holds something back. If wait is not 0, gate requests another pass after that
-// time. If err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may
-// modify the returned Gate until gate is called again.
+// gate records that the pass holds something back, and requests another pass after a positive wait. The caller may modify
+// the returned Gate until gate is called again.
 func (p *pass[O, C]) gate(reason GateReason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
 	if wait > 0 {
 		g.Until = p.opts.Now().Add(wait)
 	}
-	if was := gateOf(p.Standing, reason, object); was != nil {
-		g.Since = was.Since
+	if before := gateOf(p.Standing, reason, object); before != nil {
+		g.Since = before.Since
 	}
 	i, met := slices.BinarySearchFunc(p.Gates, g, func(a, b Gate) int {
 		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Object, b.Object))
@@ -451,8 +448,7 @@ func (p *pass[O, C]) gate(reason GateReason, object string, wait time.Duration, 
 	return &p.Gates[i]
 }
 
-// held reports whether the hold with this reason and key still lasts, and then records a gate for the object. The
-// version is what the hold depends on; see hold.
+// held reports whether the hold with this reason and key still lasts for a version (see hold), and then records a gate.
 func (p *pass[O, C]) held(reason GateReason, key, object, version string) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if g := gateOf(p.Gates, reason, object); g != nil && g.Err != nil && !g.Earlier {
@@ -470,9 +466,7 @@ func (p *pass[O, C]) held(reason GateReason, key, object, version string) bool {
 	return true
 }
 
-// sendEventOnce sends the event that belongs to a reason. If a gate with this reason is still in effect
-// from an earlier pass, no event is sent. If this pass has already recorded a gate with this reason and an
-// error, no event is sent either. Call sendEventOnce before gate.
+// sendEventOnce sends the event of a reason, unless a gate of this reason stands already. Call it before gate.
 func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 	if !slices.ContainsFunc(p.Standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -480,20 +474,20 @@ func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 	}
 }
 
-// requeueAfter sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
-// conclude calls it for all gates. The other calls are waits that hold nothing back.
+// requeueAfter requests the next pass after d, or at once if d is not positive. The shortest delay counts. Gates need no call
+// of it, because conclude makes them.
 func (p *pass[O, C]) requeueAfter(d time.Duration) {
 	p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1))
 }
 
-// conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
-// because Sync returns no error.
+// conclude completes the Pass, and finds out when the next one is due.
 func (p *pass[O, C]) conclude(err error) {
 	p.Err, p.Calls = err, p.calls.inOrder()
 	if p.state == nil {
 		return
 	}
 	p.InFlight = len(p.state.ledger.Open())
+	// Of a refused spec, Sync returns no error, so no rate limiter brings the next pass.
 	now, failed, wait := p.opts.Now(), err != nil && !onlyRefused(err), serverDelay(p.errs)
 	for _, g := range p.Gates {
 		switch in := max(g.Until.Sub(now), 1); {
@@ -501,7 +495,9 @@ func (p *pass[O, C]) conclude(err error) {
 		case !failed:
 			p.requeueAfter(in)
 		case g.Err == nil || g.Earlier: // the gate is no error of this pass
-		case p.StatusErr != nil && len(p.errs) == 1 && g.Reason != StatusForbidden: // a hold of creations delays no status
+		case p.StatusErr != nil && len(p.errs) == 1 && g.Reason != StatusForbidden:
+			// Only the status write failed. That deletions are held for 50 ms says nothing about it, so the rate limiter
+			// decides when it is tried again.
 		case g.Reason.row().isError: // a server that asks for five seconds gets them
 			wait = max(wait, in)
 		default:
@@ -513,14 +509,13 @@ func (p *pass[O, C]) conclude(err error) {
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	case failed:
 		p.requeueAfter(wait)
-	case owed > 0:
+	case owed > 0: // the watch hangs, so no event brings the pass that finds the view too old
 		p.requeueAfter(owed)
 	}
 }
 
-// blocks contains the gate's reason for each replicas.BlockedReason that blocks a plan. The reason
-// replicas.ViewIsStale needs no entry. If the view is stale, the pass lists the children live or records
-// another gate.
+// blocks contains the gate's reason for each replicas.BlockedReason that blocks a plan, except replicas.ViewIsStale, after
+// which the pass lists the children live or records another gate.
 var blocks = map[replicas.BlockedReason]GateReason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -533,46 +528,46 @@ func gateOf(gates []Gate, reason GateReason, object string) *Gate {
 	return &gates[i]
 }
 
-// shortestHoldWithEvent is the minimum length of a hold that is reported in an event. A shorter hold is not reported,
-// because it would be over before a person reads the event.
+// shortestHoldWithEvent is the minimum length of a hold that is reported in an event. A shorter one would be over before a
+// person reads it.
 const shortestHoldWithEvent = time.Second
 
-// A hold delays calls for a while. The zero hold delays nothing.
+// A hold delays calls for a while, or not at all if it is zero.
 type hold struct {
 	backoff.Hold // Since is the time when the hold began, after the calls that led to it
-	// version is what the hold depends on: of a Conflict the child's resourceVersion, of a full quota how far the
-	// owner is below the largest number of children. A larger one ends the hold. If version is "", only time does.
+	// version is what the hold depends on, and a larger one ends it: of a Conflict the child's resourceVersion, of a full
+	// quota how far the owner is below the largest number of children. If it is "", only time ends the hold.
 	version string
 	first   time.Time // when the call first failed, if that matters
 	why     error     // the error that led to the hold
 }
 
-// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
+// grow doubles the length of a hold: row.shortest <= h.Wait <= row.longest.
 func (r GateReason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
 }
 
-// remaining returns how long the hold still delays calls. A nil hold delays nothing.
+// remaining returns how long the hold still delays calls.
 func (h *hold) remaining(now time.Time, version string) time.Duration {
+	// Fifty pods change while they are scaled down, and the deletion of web-a met a Conflict. The cache now shows web-a in
+	// its newer version, so it need not wait. But a cache that shows an older version ends no hold.
 	if h == nil || h.version != "" && version != "" && version != h.version && !resourceversion.Older(version, h.version) {
 		return 0
 	}
 	return h.Remaining(now)
 }
 
-// holds contains the holds of one owner. An expired hold is kept until the delayed calls succeed, so that
-// the next hold is longer if the calls fail again.
+// holds contains the holds of one owner. An expired one stays until the delayed calls succeed, so that the next one is
+// longer if they fail again.
 type holds map[holdKey]*hold
 
-// A holdKey identifies a hold by its reason and by the object that is held back. Key is a namespace, the
-// name of a slot or child, or "".
+// A holdKey identifies a hold by its reason and by the object that is held back.
 type holdKey struct {
 	Reason GateReason
-	Key    string
+	Key    string // a namespace, the name of a slot or child, or ""
 }
 
-// getOrAdd returns the hold with this reason and key, so that the caller can set it. If the hold does not
-// exist, a zero hold is added.
+// getOrAdd returns the hold with this reason and key, for the caller to set. It adds one that delays nothing if need be.
 func (h *holds) getOrAdd(reason GateReason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
@@ -591,8 +586,7 @@ func (h holds) end(key string, why ...GateReason) {
 	}
 }
 
-// earliest returns the shorter of two delays. If one delay is 0, earliest returns the other, because 0
-// means that no delay was set.
+// earliest returns the shorter of two delays, where 0 means that none was set.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -603,8 +597,7 @@ func earliest(a, b time.Duration) time.Duration {
 // shortestGateInLog is how long a gate must last before it is logged.
 const shortestGateInLog = time.Second
 
-// stand sets p.Standing to the gates that are in effect after the pass: its own gates, and those of earlier passes
-// about which it says nothing.
+// stand sets p.Standing to the gates that are in effect after the pass.
 func (p *pass[O, C]) stand() {
 	for i := range p.Gates {
 		g := &p.Gates[i]
@@ -613,6 +606,8 @@ func (p *pass[O, C]) stand() {
 	}
 	standing := slices.Clone(p.Gates)
 	for _, g := range p.Standing {
+		// A quota is full, and then the cache lists no pods. The pass ended before its creations, so it cannot know whether
+		// the quota is still full: the log gets neither an end of QuotaFull now nor a new begin in the next pass.
 		if gateOf(p.Gates, g.Reason, g.Object) == nil && (g.Reason.row().step > p.step || g.Lasting && p.goesOn(g.Reason)) {
 			standing = append(standing, g)
 		}
@@ -620,7 +615,7 @@ func (p *pass[O, C]) stand() {
 	p.Standing = standing
 }
 
-// goesOn reports whether a gate that this pass did not meet will soon be met again.
+// goesOn reports whether a gate that this pass did not meet will soon be met again, so that it did not end.
 func (p *pass[O, C]) goesOn(reason GateReason) bool {
 	switch reason {
 	case CallsNotSeen:
@@ -633,7 +628,7 @@ func (p *pass[O, C]) goesOn(reason GateReason) bool {
 	return false
 }
 
-// lasts reports whether a gate has lasted for a second, or can be expected to.
+// lasts reports whether a gate has lasted for long enough to be logged, or can be expected to.
 func (g *Gate) lasts(now time.Time) bool {
 	row := g.Reason.row()
 	return now.Sub(g.Since) >= shortestGateInLog || row.atOnce || row.shortest > 0 && g.Until.Sub(g.Since) >= shortestGateInLog

@@ -49,6 +49,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	}
 	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
 	p.state = p.owners.get(p.key)
+	// stateOf ends what belongs to another generation. An owner that is known to be old must not.
 	owner, ok := p.upToDate(ctx, owner)
 	if !ok {
 		return false
@@ -68,8 +69,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// specOf returns the Spec of an owner, with what the Controller fills in. A deleted owner with a finalizer
-// wants no children.
+// specOf returns the Spec of an owner, with what the Controller fills in.
 func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err error) {
 	spec, err = p.kind.Spec(owner)
 	if p.kind.SpecLive != nil {
@@ -88,8 +88,7 @@ func (p *pass[O, C]) complete(spec *replicas.Spec[C], owner O) (remembers bool) 
 	return p.rememberReadiness(spec)
 }
 
-// groupsIn returns the groups of a Spec. All children of an owner without groups are one group without a name. A deleted
-// owner wants none.
+// groupsIn returns the groups of a Spec. All children of an owner without groups are one group without a name.
 func groupsIn[C Object](spec replicas.Spec[C]) []replicas.Group[C] {
 	groups := slices.Clone(spec.Groups)
 	if spec.GroupOf == nil {
@@ -99,14 +98,14 @@ func groupsIn[C Object](spec replicas.Spec[C]) []replicas.Group[C] {
 		}}
 	}
 	for i := range groups {
-		if spec.Draining() {
+		if spec.Draining() { // the owner was deleted and has a finalizer, so none is wanted
 			groups[i].Replicas = 0
 		}
 	}
 	return groups
 }
 
-// group returns a group by its name. One that is not listed wants none.
+// group returns a group by its name, or the zero Group, which wants none.
 func (p *pass[O, C]) group(name string) (group replicas.Group[C]) {
 	for _, g := range groupsIn(p.spec) {
 		if g.Name == name {
@@ -116,7 +115,6 @@ func (p *pass[O, C]) group(name string) (group replicas.Group[C]) {
 	return group
 }
 
-// groupOf returns the name of a child's group.
 func (p *pass[O, C]) groupOf(c C) string {
 	if p.spec.GroupOf == nil {
 		return ""
@@ -129,13 +127,10 @@ func (p *pass[O, C]) hasNamedSlots() bool {
 	return p.spec.SlotOf == nil && (p.spec.Slots != nil || slices.ContainsFunc(p.spec.Groups, func(g replicas.Group[C]) bool { return g.Slots != nil }))
 }
 
-// rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
-// times at which the Controller has seen children become ready or not ready. The clock that wrote the time in
-// a child's status may differ from the Controller's clock, so this time can only make NotReadySince later.
-// Available of pods is not set if the Ready condition tells it.
+// rememberReadiness sets the rules NotReadySince and Available in a Spec, if the status of children is not enough.
 func (p *pass[O, C]) rememberReadiness(spec *replicas.Spec[C]) (remembers bool) {
 	minReady := time.Duration(spec.MinReadySeconds) * time.Second
-	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && spec.Rules.Ready == nil {
+	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && spec.Rules.Ready == nil { // the Ready condition has its time
 		minReady = 0
 	}
 	if minReady <= 0 && spec.Rules.ReadyWithin <= 0 {
@@ -145,13 +140,15 @@ func (p *pass[O, C]) rememberReadiness(spec *replicas.Spec[C]) (remembers bool) 
 	if rules.Ready == nil {
 		return false
 	}
-	spec.Rules.NotReadySince = func(c C) (told time.Time) {
+	spec.Rules.NotReadySince = func(c C) (claimed time.Time) {
 		if rules.NotReadySince != nil {
-			if told = rules.NotReadySince(c); told.IsZero() {
-				return told
+			if claimed = rules.NotReadySince(c); claimed.IsZero() {
+				return claimed
 			}
 		}
-		return p.state.ready.since(object.ID(c), false, told, p.opts.Now())
+		// A worker that was ready for a day is not ready for a moment. Its status has no time for that, or one of another
+		// clock. Counted from its creation, or from too early a time, it would be replaced at once.
+		return p.state.ready.since(object.ID(c), false, claimed, p.opts.Now())
 	}
 	if minReady > 0 && rules.Available == nil {
 		spec.Rules.Available = func(c C) bool { return rules.Ready(c) && p.Now.Sub(p.readySince(c)) >= minReady }
@@ -163,9 +160,7 @@ func (p *pass[O, C]) readySince(c C) time.Time {
 	return p.state.ready.since(object.ID(c), true, time.Time{}, p.opts.Now())
 }
 
-// checkScope returns an error if Kind.ClusterScoped is true for an owner in a namespace, or false for an
-// owner in no namespace. If Kind.ClusterScoped does not match an owner, the events of its children do not
-// request a pass.
+// checkScope returns an error if Kind.ClusterScoped does not fit an owner: no event of its children would bring a pass.
 func (r *reconciler[O, C]) checkScope(owner O) error {
 	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
 		return nil
@@ -184,10 +179,9 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// sendRefusal sends an event about a refusal. Within one generation of the owner, another event is sent only
-// if the message has changed. For example, annotations can change the message without increasing the
-// generation.
+// sendRefusal sends an event about a refusal, once in a generation of the owner.
 func (p *pass[O, C]) sendRefusal(reason, message string) {
+	// An annotation may change the message, and leave the generation as it is.
 	if p.state.refused != message {
 		p.state.refused = message
 		p.event(corev1.EventTypeWarning, reason, message)
@@ -205,8 +199,8 @@ func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
 		reason, message = refused.Reason, refused.Error()
 	}
 	if p.Owner.GetDeletionTimestamp() != nil {
-		// Nobody changes an owner that was deleted, so no event wakes it, and its finalizer keeps it. Who asks
-		// months later why it is still there must find an event, and the server drops events after an hour.
+		// An owner that was deleted has no other events, and its finalizer keeps it. A person who asks months later why it
+		// is still there must find an event, and the server drops events after an hour.
 		message += " (the owner is being deleted, and the Controller deletes none of its children)"
 		h := p.state.holds.getOrAdd(SpecRefused, "")
 		if h.Remaining(p.Now) <= 0 {
@@ -228,11 +222,9 @@ func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
 	})
 }
 
-// upToDate returns the owner that the pass uses, which is normally the cached one. If a call has shown a newer
-// version, the passes of the next second wait for the cache. After that, some of them read the owner from the
-// server.
+// upToDate returns the owner that the pass uses, which is usually the cached one.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
-	if p.state == nil {
+	if p.state == nil { // no call has shown anything of the owner yet
 		return cached, true
 	}
 	known, now := &p.state.owner, p.opts.Now()
@@ -242,6 +234,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	}
 	p.Generation = cached.GetGeneration()
 	if known.readIn(now) > 0 {
+		// A status write met a Conflict, and the read after it showed that ten are wanted, where the cache has two. Another
+		// process has created eight pods, and each of their events brings a pass. None of these passes deletes the pods, and
+		// none reads the owner sooner than its turn.
 		p.waitForOwner()
 		return cached, false
 	}
@@ -252,12 +247,15 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.fetchOwner(ctx)
 	switch {
 	case p.ownerErr != nil:
+		// The cached owner is known to be old, so without an answer no pass may use it, not even for claims.
 		p.addError(p.unread(ctx, StopsClaims, p.ownerErr))
 		return cached, false
-	case err != nil || p.ownerOld:
+	case err != nil || p.ownerOld: // it is gone
 		p.waitForOwner()
 		return cached, false
 	}
+	// The watch of owners hangs, perhaps for minutes. So this pass goes on with the owner from the server. The next ones
+	// wait for the cache again, until it is time for another read.
 	known.show(fresh.GetResourceVersion(), false, now)
 	p.cacheIsOld, p.ownerRead = true, true
 	p.requeueAfter(known.readIn(now))
@@ -268,7 +266,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 func (p *pass[O, C]) waitForOwner() *Gate {
 	known := &p.state.owner
 	own, wait := p.state.wrote.await(known.version), max(known.readIn(p.opts.Now()), 1)
-	if own && !known.gone { // no other client has changed the owner
+	if own && !known.gone { // the newest version that a call has shown is the Controller's own status write
 		return p.gate(OwnWriteNotSeen, p.ownerResource.String(), wait, nil)
 	}
 	reason := OwnerStale
@@ -281,8 +279,8 @@ func (p *pass[O, C]) waitForOwner() *Gate {
 	return g
 }
 
-// fetchOwner reads the owner from the server. If the answer says nothing about the owner, fetchOwner sets
-// p.ownerErr. If there is another owner with the same name, fetchOwner returns that one.
+// fetchOwner reads the owner from the server, or another owner that has its name now. It sets p.ownerErr if the answer says
+// nothing about the owner.
 func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	switch {
@@ -293,13 +291,13 @@ func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	case apierrors.IsForbidden(err):
 		err = fmt.Errorf("%w (the right to get %s in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
 	}
-	if p.ownerErr = err; apierrors.IsNotFound(err) { // an answer too
+	if p.ownerErr = err; apierrors.IsNotFound(err) { // that the owner is gone is an answer, too
 		p.ownerErr = nil
 	}
 	p.holdReads()
 	switch {
 	case p.ownerErr != nil:
-	case err != nil || fresh.GetUID() != p.Owner.GetUID():
+	case err != nil || fresh.GetUID() != p.Owner.GetUID(): // perhaps it was deleted and created again under its name
 		p.ownerGone()
 	default:
 		p.fresh = fresh
@@ -315,14 +313,14 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		return fresh, err
 	}
 	if p.ownerRead = p.wantsTheSame(fresh); !p.ownerRead {
+		// The next pass must remember this, or it would use the cached owner again, and so would each pass after it.
 		p.ownerOld = true
 		p.observeOwner(fresh)
 	}
 	return fresh, nil
 }
 
-// holdReads is called after a read of the owner. The reads of an owner that may be gone are up to five minutes
-// apart.
+// holdReads sets or ends the hold of reads, after a read of the owner.
 func (p *pass[O, C]) holdReads() {
 	if p.ownerErr == nil {
 		p.state.holds.end("", OwnerUnread)
@@ -334,25 +332,23 @@ func (p *pass[O, C]) holdReads() {
 }
 
 // observeOwner records a version of the owner that a call has returned.
-func (p *pass[O, C]) observeOwner(is O) {
-	p.noticeOlderOwner(is)
-	p.state.owner.show(is.GetResourceVersion(), false, p.opts.Now())
+func (p *pass[O, C]) observeOwner(shown O) {
+	p.noticeOlderOwner(shown)
+	p.state.owner.show(shown.GetResourceVersion(), false, p.opts.Now())
 }
 
 // noticeOlderOwner looks for a sign that the server was restored from a backup.
-func (p *pass[O, C]) noticeOlderOwner(is O) {
-	_ = p.restores.NoticeOlder(is, p.cached.GetResourceVersion())
-	_ = p.restores.NoticeOlder(is, p.state.owner.version)
+func (p *pass[O, C]) noticeOlderOwner(shown O) {
+	_ = p.restores.NoticeOlder(shown, p.cached.GetResourceVersion())
+	_ = p.restores.NoticeOlder(shown, p.state.owner.version)
 }
 
-// ownerGone records that the owner no longer exists on the server.
 func (p *pass[O, C]) ownerGone() {
 	p.ownerOld = true
 	p.state.owner.show(p.cached.GetResourceVersion(), true, p.opts.Now())
 }
 
-// unread records that the owner could not be read, and returns an error. The argument stops contains the parts
-// of the pass that are skipped besides creations and deletions.
+// unread records that the owner could not be read, and returns an error. The parts in stops are skipped, too.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	if ctx.Err() == nil {
 		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+why.Error())
@@ -362,16 +358,16 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
-// ownerAgrees removes changes, deletions and creations from scale if the owner on the server no longer wants the
-// same children as p.Owner. It reads the owner only if necessary. The result ok reports whether
-// Kind.Prepare can be called with the plan.
+// ownerAgrees removes from scale what the owner on the server may no longer want, and reports whether Kind.Prepare can be
+// called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
+	// Prepare sees the whole plan, also what is held, and may drain each child in it.
 	isShown := p.kind.Prepare != nil && deletesOrChanges(planned)
 	if (isShown || deletesOrChanges(scale)) && !p.mayTake(ctx) {
 		if _, unread := p.state.holds[holdKey{OwnerUnread, specLive}]; isShown || unread {
 			return replicas.Scale[C]{}, false
 		}
-		scale.Update, scale.Delete, scale.Discard = nil, nil, nil
+		scale.Update, scale.Delete, scale.Discard = nil, nil, nil // mayCreate asks less, because a creation can be taken back
 	}
 	if scale.Create > 0 {
 		scale.Create = p.mayCreate(ctx, scale.Create)
@@ -385,13 +381,13 @@ func deletesOrChanges[C Object](scale replicas.Scale[C]) bool {
 	return len(scale.Update)+len(scale.Delete)+len(scale.Discard) > 0
 }
 
-// mayTake reports whether the pass may delete and change children. This is the case if the owner on the server still
-// wants the same children as p.Owner, and the other objects that the Spec reads do, too. Without this check, an old
-// spec that wants fewer children could cause deletions, or put children back to an old template.
+// mayTake reports whether the pass may delete and change children.
 func (p *pass[O, C]) mayTake(ctx context.Context) bool {
 	if p.held(InputsStale, specLive, "", "") || p.held(OwnerUnread, specLive, "", "") {
 		return false
 	}
+	// The cached owner wants two pods of image 1, and the owner on the server five of image 2. By the cached one, three
+	// would go, and two would be put back to image 1. So the owner is read first, and then what else the Spec reads.
 	if !p.checkOwner(ctx, true) && p.ownerErr != nil {
 		p.addScaleError(StopsDeletions, p.ownerErr)
 	}
@@ -401,7 +397,7 @@ func (p *pass[O, C]) mayTake(ctx context.Context) bool {
 // specLive is the key of the holds that Kind.SpecLive causes. A read of the owner does not end them.
 const specLive = "SpecLive"
 
-// inputsAgree reports whether the plan of Kind.SpecLive deletes and changes what the plan of Kind.Spec does.
+// inputsAgree reports whether the plan of Kind.SpecLive deletes and changes the same children as that of Kind.Spec.
 func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 	if p.kind.SpecLive == nil {
 		return true
@@ -428,16 +424,15 @@ func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 		p.state.holds.end(specLive, OwnerUnread, InputsStale)
 		return true
 	}
-	// The cache has the template of a second ago, or the two functions differ and will never agree. A person can tell
-	// which of them it is by the plans.
+	// The cache has the template of a second ago, or the two functions differ and will never agree. The plans show a person
+	// which of them it is.
 	p.state.holds.end(specLive, OwnerUnread)
 	p.holdCalls(InputsStale, specLive, "", fmt.Errorf("the plan of Spec: %v; the plan of SpecLive: %v", p.own.plan, plan))
 	return false
 }
 
-// checkOwner reads the owner, unless this pass has already done so, and reports whether the owner on the
-// server wants the same children as p.Owner. If the pass needs the read and the read fails, later passes wait
-// before they read again.
+// checkOwner reads the owner, unless this pass has done so, and reports whether the owner on the server wants the same
+// children as p.Owner. A pass that needs the read waits after one that failed.
 func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
 	if p.ownerRead || p.ownerErr != nil || needed && p.held(OwnerUnread, "", "", "") {
 		return p.ownerRead
@@ -452,10 +447,11 @@ func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
 	return p.ownerRead
 }
 
-// mayCreate returns how many of the given number of children the pass may create. If p.Owner is not known to
-// be new enough for this term, mayCreate reads the owner from the server. One read in a term is enough,
-// because an extra child can be deleted later.
+// mayCreate returns how many of the given number of children the pass may create, 0 <= result <= create.
 func (p *pass[O, C]) mayCreate(ctx context.Context, create int) int {
+	// A new leader's cache may have the owner of before a scale-down that the former leader has carried out. One read in a
+	// term is enough, because a pod too many can be deleted later. But when pods are missing that the Controller did not
+	// delete (p.left), the owner may be gone and the garbage collector at work, so each of these passes reads.
 	switch {
 	case p.ownerOld:
 	case p.ownerRead, p.left == 0 && (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)), p.checkOwner(ctx, p.left > 0):
@@ -465,12 +461,10 @@ func (p *pass[O, C]) mayCreate(ctx context.Context, create int) int {
 	if p.ownerOld {
 		return 0
 	}
-	return max(create-p.left, 0) // if the owner is gone, the garbage collector deletes each child that replaces another
+	return max(create-p.left, 0) // the read failed: those that are gone are not replaced, and the others are created
 }
 
-// isOfTerm reports whether p.Owner has reached the resourceVersion that the server had for owners when the
-// term began. If p.Owner has reached this resourceVersion, no earlier process can have seen a newer version
-// of the owner.
+// isOfTerm reports whether p.Owner is as new as the term, so that no earlier process can have seen a newer one.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {
@@ -491,6 +485,7 @@ func (p *pass[O, C]) wantsTheSame(fresh O) bool {
 	case version != "" && (generation == 0 || p.statusCounts.Load()): // a ConfigMap has no generation, so each change may matter
 		return false
 	}
+	// An annotation now keeps web-a, and no generation counts annotations. A plan shows the difference.
 	return p.samePlan(fresh)
 }
 
@@ -501,12 +496,12 @@ func (p *pass[O, C]) samePlan(other O) bool {
 	if err != nil {
 		return false
 	}
-	was, now := p.spec, spec
-	was.Owner, now.Owner = nil, nil
-	if was.New != nil && now.New != nil { // no plan calls them
-		was.New, now.New = nil, nil
+	ours, theirs := p.spec, spec
+	ours.Owner, theirs.Owner = nil, nil
+	if ours.New != nil && theirs.New != nil { // no plan calls them
+		ours.New, theirs.New = nil, nil
 	}
-	if other.GetDeletionTimestamp() == nil && reflect.DeepEqual(was, now) { // functions are never equal
+	if other.GetDeletionTimestamp() == nil && reflect.DeepEqual(ours, theirs) { // saves a plan; functions are never equal
 		return true
 	}
 	plan, err := p.planAgain(spec)
@@ -523,13 +518,13 @@ func (p *pass[O, C]) planAgain(spec replicas.Spec[C]) (replicas.Plan[C], error) 
 	return replicas.Manage(p.own.children, withFacts(spec, facts))
 }
 
-// decisions returns what a plan does.
+// decisions returns all that a plan does, to compare it with another plan.
 func decisions[C Object](plan replicas.Plan[C], spec replicas.Spec[C]) []any {
 	groups, names := groupsIn(spec), slices.Clone(plan.Scale.Names)
 	for i := range names {
 		name := plan.Scale.Group(i)
-		switch of := slices.IndexFunc(groups, func(g replicas.Group[C]) bool { return g.Name == name }); {
-		case of < 0 || groups[of].Slots == nil:
+		switch at := slices.IndexFunc(groups, func(g replicas.Group[C]) bool { return g.Name == name }); {
+		case at < 0 || groups[at].Slots == nil:
 			names[i] = "in group " + name // its name is random
 		case spec.SlotOf != nil:
 			names[i] = replicas.SlotIn(names[i])
