@@ -51,9 +51,9 @@ type syncer interface {
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
 }
 
-// New returns a Controller for the owners of a kind. Its event handlers request passes by calling enqueue, unless another
-// Enqueue is passed to them. New returns an error if client, cache or enqueue is nil, if an option is negative, or if the
-// Kind is invalid. It also returns the error of Check if client is a Checker. New calls Kind.Client once.
+// New returns a Controller for the owners of a kind. Its event handlers request passes by calling enqueue, unless
+// another Enqueue is passed to them. New returns an error if client, cache or enqueue is nil, if an option is negative,
+// or if the Kind is invalid. It also returns the error of Check if client is a Checker. New calls Kind.Client once.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue handlers.Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -99,24 +99,24 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 
 // Sync makes one pass for an owner. The pass adopts and releases children, changes, creates or deletes children, and
 // writes the status. Creations use slow start. But while the cache does not show the last status that the Controller
-// wrote, the pass does nothing except request another pass. The pass never creates or deletes children on the basis of a
-// view that is known to be stale, and a lost response never leads to an extra child. The page docs/pass.md in this
+// wrote, the pass does nothing except request another pass. The pass never creates or deletes children on the basis of
+// a view that is known to be stale, and a lost response never leads to an extra child. The page docs/pass.md in this
 // repository says when a pass reads from the server, and lists all delays.
 //
 // Call Sync again after requeueAfter if that is positive. With a nil err, 0 means that the next event brings the next
-// pass. With an error, 0 leaves the delay to your rate limiter, and a positive requeueAfter takes its place, because the
-// server or Kind.Prepare has requested this delay, or the Controller has computed it from the failures so far. For a
-// refused spec err is nil, because only a change of the owner can help. An event reports the refusal, and Kind.Observe
-// receives the error. If a method of the client panics, Sync panics too, after the other calls of the batch have ended.
-// Any number of goroutines may call Sync for different owners, but while a pass for the owner is under way, Sync
-// immediately returns an error.
+// pass. With an error, 0 leaves the delay to your rate limiter, and a positive requeueAfter takes its place, because
+// the server or Kind.Prepare has requested this delay, or the Controller has computed it from the failures so far. For
+// a refused spec err is nil, because only a change of the owner can help. An event reports the refusal, and
+// Kind.Observe receives the error. If a method of the client panics, Sync panics too, after the other calls of the
+// batch have ended. Any number of goroutines may call Sync for different owners, but while a pass for the owner is
+// under way, Sync immediately returns an error.
 //
 // Differs from Kubernetes: a pass combines the cache with those writes of the Controller that the cache does not show
 // yet, and of these writes, only a status write delays the whole pass. If the view is stale, the children are listed
-// live. The owner is read from the server before children are deleted. The name of a child is chosen before the child is
-// created. Each kind of failure has its own delay. The status is patched instead of replaced, so the cached owner may
-// lack fields. Claims run in parallel, and every error is reported. The time at which the next child becomes available is
-// computed from the children, not from the stored status.
+// live. The owner is read from the server before children are deleted. The name of a child is chosen before the child
+// is created. Each kind of failure has its own delay. The status is patched instead of replaced, so the cached owner
+// may lack fields. Claims run in parallel, and every error is reported. The time at which the next child becomes
+// available is computed from the children, not from the stored status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -130,10 +130,10 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 //
 // The caches may be older than the state that an earlier active process saw. The Controller therefore reads from the
 // server once for each owner, before it creates or deletes children of that owner. But if the client is a Versioner,
-// NewTerm asks the server for its current resourceVersions, and if the caches report their versions and are filled after
-// NewTerm returns, the Controller makes no live list of the children for each owner, and does not wait for the caches. It
-// still reads an owner before the first creations, unless the owner was written after the call of NewTerm. So if this
-// process is already the only active one at startup, call NewTerm before you start the informers.
+// NewTerm asks the server for its current resourceVersions, and if the caches report their versions and are filled
+// after NewTerm returns, the Controller makes no live list of the children for each owner, and does not wait for the
+// caches. It still reads an owner before the first creations, unless the owner was written after the call of NewTerm.
+// So if this process is already the only active one at startup, call NewTerm before you start the informers.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
@@ -290,7 +290,8 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 
 // forget drops the state of an owner that has left the cache, or of all owners of this name if the key has no UID.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
-	// A filtered cache lost the owner, and the server still has it. So the state goes only when no call can still take effect.
+	// A filtered cache lost the owner, and the server still has it. So the state goes only when no call can still take
+	// effect.
 	r.owners.forget(key)
 }
 

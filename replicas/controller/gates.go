@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A Gate is one reason why a pass held something back. Pass.Gates lists all of them, so a pass without gates held nothing
-// back. But a refused creation that holds nothing else back is only an error of the pass and an event.
+// A Gate is one reason why a pass held something back. Pass.Gates lists all of them, so a pass without gates held
+// nothing back. But a refused creation that holds nothing else back is only an error of the pass and an event.
 //
 // Administrators see a gate that lasts for a second in the log, where the modules replicas/clientgo and
 // replicas/controllerruntime write "Held back". They also see gates in events such as DeletionsHeld, and in the
@@ -427,8 +427,8 @@ func (r GateReason) row() row {
 	return rows[r]
 }
 
-// gate records that the pass holds something back, and requests another pass after a positive wait. The caller may modify
-// the returned Gate until gate is called again.
+// gate records that the pass holds something back, and requests another pass after a positive wait. The caller may
+// modify the returned Gate until gate is called again.
 func (p *pass[O, C]) gate(reason GateReason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
@@ -474,8 +474,8 @@ func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 	}
 }
 
-// requeueAfter requests the next pass after d, or at once if d is not positive. The shortest delay counts. Gates need no call
-// of it, because conclude makes them.
+// requeueAfter requests the next pass after d, or at once if d is not positive. The shortest delay counts. Gates need
+// no call of it, because conclude makes them.
 func (p *pass[O, C]) requeueAfter(d time.Duration) {
 	p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1))
 }
@@ -514,8 +514,8 @@ func (p *pass[O, C]) conclude(err error) {
 	}
 }
 
-// blocks contains the gate's reason for each replicas.BlockedReason that blocks a plan, except replicas.ViewIsStale, after
-// which the pass lists the children live or records another gate.
+// blocks contains the gate's reason for each replicas.BlockedReason that blocks a plan, except replicas.ViewIsStale,
+// after which the pass lists the children live or records another gate.
 var blocks = map[replicas.BlockedReason]GateReason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -528,8 +528,8 @@ func gateOf(gates []Gate, reason GateReason, object string) *Gate {
 	return &gates[i]
 }
 
-// shortestHoldWithEvent is the minimum length of a hold that is reported in an event. A shorter one would be over before a
-// person reads it.
+// shortestHoldWithEvent is the minimum length of a hold that is reported in an event. A shorter one would be over
+// before a person reads it.
 const shortestHoldWithEvent = time.Second
 
 // A hold delays calls for a while, or not at all if it is zero.
@@ -567,7 +567,8 @@ type holdKey struct {
 	Key    string // a namespace, the name of a slot or child, or ""
 }
 
-// getOrAdd returns the hold with this reason and key, for the caller to set. It adds one that delays nothing if need be.
+// getOrAdd returns the hold with this reason and key, for the caller to set. It adds one that delays nothing if need
+// be.
 func (h *holds) getOrAdd(reason GateReason, key string) *hold {
 	if *h == nil {
 		*h = holds{}

@@ -211,8 +211,8 @@ type Step[C Object] struct {
 	RequeueAfter time.Duration
 }
 
-// NoneLeft reports whether the owner has no children and no earlier call can still take effect, so that an owner that is
-// being deleted no longer needs its finalizer. It ignores pods that have ended and are not discarded.
+// NoneLeft reports whether the owner has no children and no earlier call can still take effect, so that an owner that
+// is being deleted no longer needs its finalizer. It ignores pods that have ended and are not discarded.
 func (s *Step[C]) NoneLeft() bool {
 	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight == 0
 }
@@ -256,8 +256,8 @@ func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 	}
 }
 
-// lingers reports whether a child continues to exist after the server has accepted its deletion, because it has finalizers
-// or is a pod that must first stop on its node.
+// lingers reports whether a child continues to exist after the server has accepted its deletion, because it has
+// finalizers or is a pod that must first stop on its node.
 func lingers(c Object) bool {
 	if pod, ok := c.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 		grace := pod.Spec.TerminationGracePeriodSeconds

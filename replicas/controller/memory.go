@@ -20,24 +20,24 @@ import (
 
 // This is all state that outlives a pass, with its end. All of it ends with the process.
 //
-//	of an owner     the type memory below: each field has its end
-//	of a name       owners: passing ends with the pass, standing with the next pass, leavers when the states are dropped
-//	of the server   reconciler.term: the versions that the server had when the term began, until NewTerm.
-//	                reconciler.statusCounts: that a status write raises the generation, until the process ends.
-//	                reconciler.restores: the newest versions of live lists, the last 2,048 to 4,096 DELETED events, and the
-//	                first proof of a restore. Nothing else ends it, so after a proof the manager of controllerruntime or the
-//	                Run of clientgo ends, unless Options.OnRestored is set.
-//	of the events   package handlers: the kept Spec of an owner, until another version of the owner, the Renew of a pass,
-//	                or its DELETED event; the newest version of a child, until the process ends
-//	of the queue    the failures that a rate limiter counts, until a pass succeeds
+//	of an owner    the type memory below: each field has its end
+//	of a name      owners: passing ends with the pass, standing with the next pass, leavers when the states are dropped
+//	of the server  reconciler.term: the versions that the server had when the term began, until NewTerm.
+//	               reconciler.statusCounts: that a status write raises the generation, until the process ends.
+//	               reconciler.restores: the newest versions of live lists, the last 2,048 to 4,096 DELETED events,
+//	               and the first proof of a restore. Only a new process ends these, so after a proof the manager of
+//	               controllerruntime and the Run of clientgo end, unless Options.OnRestored is set.
+//	of the events  package handlers: the kept Spec of an owner, until a newer version of the owner, the Renew of a
+//	               pass, or the DELETED event; the newest version of a child, until the process ends
+//	of the queue   the failures that a rate limiter counts, until a pass succeeds
 
 // incarnationKept is how long the state of an owner is kept if its DELETED event never arrives, or if no pass follows
 // the event.
 const incarnationKept = time.Hour
 
 // memory is the state of one owner between its passes. Event handlers use rounds, ready, wrote and ledger, which have
-// locks of their own. The rest belongs to the owner's current pass. All of it ends when the owner has left the cache and
-// none of its calls can still take effect; see owners.sweep.
+// locks of their own. The rest belongs to the owner's current pass. All of it ends when the owner has left the cache
+// and none of its calls can still take effect; see owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -52,8 +52,8 @@ type memory[C Object] struct {
 	strays []C
 	// wrote is the version of the owner's last status write, until the next one.
 	wrote ownWrite
-	// sentStatus is the last status that was sent, with what the server made of it, until the next one. The hold delays the
-	// next sending of the same status.
+	// sentStatus is the last status that was sent, with what the server made of it, until the next one. The hold delays
+	// the next sending of the same status.
 	sentStatus struct {
 		sent, kept map[string]any
 		backoff.Hold
@@ -145,8 +145,8 @@ func (o *owners[C]) exit(name types.NamespacedName, standing []Gate) {
 	}
 }
 
-// stateOf returns the state of an owner for a pass, with the UIDs of others of its name whose state is no longer needed.
-// Outside a pass, now is zero.
+// stateOf returns the state of an owner for a pass, with the UIDs of others of its name whose state is no longer
+// needed. Outside a pass, now is zero.
 func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,8 +250,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 	}
 }
 
-// sweepLeft drops states of one owner that has left the cache. A pass of any owner calls it, because the name of one that
-// is gone may never get another pass.
+// sweepLeft drops states of one owner that has left the cache. A pass of any owner calls it, because the name of one
+// that is gone may never get another pass.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -271,8 +271,9 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 }
 
-// sweep drops the states of owners of one name that have left the cache, and returns when the next one can be dropped, or
-// 0 if there is none. Only a pass for this name may call it: another pass may have sent a call that the ledger lacks yet.
+// sweep drops the states of owners of one name that have left the cache, and returns when the next one can be dropped,
+// or 0 if there is none. Only a pass for this name may call it: another pass may have sent a call that the ledger lacks
+// yet.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -331,8 +332,8 @@ func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	next := round{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: last.hold.Wait}}
 	switch {
 	case last.remaining(now) > 0:
-		// Two pods of the round failed, so two creations wait. An older pod is gone, too, and its place is filled at once. As a
-		// round of its own, the new pod would end the wait of the two.
+		// Two pods of the round failed, so two creations wait. An older pod is gone, too, and its place is filled at once. As
+		// a round of its own, the new pod would end the wait of the two.
 		next = last
 		next.size += made
 	case last.endedSoon == 0 && now.Sub(last.hold.Since) >= last.hold.Wait:
@@ -345,8 +346,8 @@ func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.byGroup[group] = next
 }
 
-// count returns how long creations must wait, and the round. The function livingSince returns how many children that were
-// created since a time are active or have ended without failure.
+// count returns how long creations must wait, and the round. The function livingSince returns how many children that
+// were created since a time are active or have ended without failure.
 func (r *rounds[C]) count(group string, livingSince func(time.Time) int, now time.Time) (wait time.Duration, last round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -472,11 +473,11 @@ func (w *ownWrite) explains(version string) bool {
 }
 
 // readiness records when each child was first seen ready, or first seen not ready. Children that are not pods have no
-// such time in their status, and another clock wrote that of a pod. A record is never earlier than the real change, so no
-// child counts as available, or is deleted as unready, too early. Passes and event handlers may use it concurrently.
+// such time in their status, and another clock wrote that of a pod. A record is never earlier than the real change, so
+// no child counts as available, or is deleted as unready, too early. Passes and event handlers may use it concurrently.
 //
-// The delays of a work queue are no substitute: a queue keeps only the earliest one of an owner, and some keep none for an
-// owner that is due (M5). A child that is adopted, or was ready before the process began, has no event to delay.
+// The delays of a work queue are no substitute: a queue keeps only the earliest one of an owner, and some keep none for
+// an owner that is due (M5). A child that is adopted, or was ready before the process began, has no event to delay.
 type readiness struct {
 	mu      sync.Mutex
 	byChild map[types.UID]readyState
@@ -487,8 +488,8 @@ type readyState struct {
 	told, since time.Time // when a child that is not ready claims to have become so, and when it was seen to be
 }
 
-// setReady records that a child was or became ready. Event handlers call it, because a pass might not see that a child was
-// ready or unready for a moment.
+// setReady records that a child was or became ready. Event handlers call it, because a pass might not see that a child
+// was ready or unready for a moment.
 func (r *readiness) setReady(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -279,8 +279,8 @@ func (p *pass[O, C]) waitForOwner() *Gate {
 	return g
 }
 
-// fetchOwner reads the owner from the server, or another owner that has its name now. It sets p.ownerErr if the answer says
-// nothing about the owner.
+// fetchOwner reads the owner from the server, or another owner that has its name now. It sets p.ownerErr if the answer
+// says nothing about the owner.
 func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	switch {
@@ -358,8 +358,8 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
-// ownerAgrees removes from scale what the owner on the server may no longer want, and reports whether Kind.Prepare can be
-// called with the plan.
+// ownerAgrees removes from scale what the owner on the server may no longer want, and reports whether Kind.Prepare can
+// be called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	// Prepare sees the whole plan, also what is held, and may drain each child in it.
 	isShown := p.kind.Prepare != nil && deletesOrChanges(planned)
@@ -424,8 +424,8 @@ func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 		p.state.holds.end(specLive, OwnerUnread, InputsStale)
 		return true
 	}
-	// The cache has the template of a second ago, or the two functions differ and will never agree. The plans show a person
-	// which of them it is.
+	// The cache has the template of a second ago, or the two functions differ and will never agree. The plans show a
+	// person which of them it is.
 	p.state.holds.end(specLive, OwnerUnread)
 	p.holdCalls(InputsStale, specLive, "", fmt.Errorf("the plan of Spec: %v; the plan of SpecLive: %v", p.own.plan, plan))
 	return false
