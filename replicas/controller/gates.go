@@ -183,14 +183,14 @@ type row struct {
 	atOnce   bool // the gate is logged immediately, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
-	longest  time.Duration // shortest <= a hold <= longest: the first has the shortest length, and each next one twice the last
+	longest  time.Duration // shortest <= the length of a hold <= longest, and it doubles in between
 	ends     string        // what ends the hold early, in words; ofSpec, memory.nothingLeft and holds.end do it
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
 
 // The table in docs/pass.md is generated from these rows. For a surplus child that was not deleted, those that stop
-// deletions are all reasons that there can be, except a restored server, after which Sync returns ErrRestored.
+// deletions are all reasons that there can be, except a context that ended and a restored server (ErrRestored).
 var rows = [reasons]row{
 	PassPanicked: {
 		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
@@ -487,7 +487,7 @@ func (p *pass[O, C]) conclude(err error) {
 		return
 	}
 	p.InFlight = len(p.state.ledger.Open())
-	// Of a refused spec, Sync returns no error, so no rate limiter brings the next pass.
+	// For a refused spec, Sync returns no error, so no rate limiter brings the next pass.
 	now, failed, wait := p.opts.Now(), err != nil && !onlyRefused(err), serverDelay(p.errs)
 	for _, g := range p.Gates {
 		switch in := max(g.Until.Sub(now), 1); {
@@ -567,8 +567,7 @@ type holdKey struct {
 	Key    string // a namespace, the name of a slot or child, or ""
 }
 
-// getOrAdd returns the hold with this reason and key, for the caller to set. It adds one that delays nothing if need
-// be.
+// getOrAdd returns the hold with this reason and key, for the caller to set, or adds one that delays nothing.
 func (h *holds) getOrAdd(reason GateReason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
@@ -608,7 +607,7 @@ func (p *pass[O, C]) stand() {
 	standing := slices.Clone(p.Gates)
 	for _, g := range p.Standing {
 		// A quota is full, and then the cache lists no pods. The pass ended before its creations, so it cannot know whether
-		// the quota is still full: the log gets neither an end of QuotaFull now nor a new begin in the next pass.
+		// the quota is still full: the log gets neither an end of QuotaFull now nor a beginning in the next pass.
 		if gateOf(p.Gates, g.Reason, g.Object) == nil && (g.Reason.row().step > p.step || g.Lasting && p.goesOn(g.Reason)) {
 			standing = append(standing, g)
 		}

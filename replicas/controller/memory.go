@@ -44,8 +44,8 @@ type memory[C Object] struct {
 	lastPass   time.Time
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// ledger has facts about children, until the cache shows them or newer ones replace them, and calls without an answer,
-	// until an answer or a look settles them.
+	// ledger has facts about children, until the cache shows them or newer ones replace them. It also has calls without an
+	// answer, until an answer, a look (lost.go) or a newer version of the child than the call carried settles them.
 	ledger *ledger.Ledger[C]
 	// strays are new children that a webhook took from the owner, for example by other labels, until they are gone or
 	// adopted.

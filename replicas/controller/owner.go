@@ -179,9 +179,8 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// sendRefusal sends an event about a refusal, once in a generation of the owner.
+// sendRefusal sends an event about a refusal, and within a generation of the owner another one only for another message.
 func (p *pass[O, C]) sendRefusal(reason, message string) {
-	// An annotation may change the message, and leave the generation as it is.
 	if p.state.refused != message {
 		p.state.refused = message
 		p.event(corev1.EventTypeWarning, reason, message)
@@ -199,8 +198,8 @@ func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
 		reason, message = refused.Reason, refused.Error()
 	}
 	if p.Owner.GetDeletionTimestamp() != nil {
-		// An owner that was deleted has no other events, and its finalizer keeps it. A person who asks months later why it
-		// is still there must find an event, and the server drops events after an hour.
+		// No user changes an owner that was deleted, so no event wakes it, and its finalizer keeps it. A person who asks
+		// months later why it is still there must find an event, and the server drops events after an hour.
 		message += " (the owner is being deleted, and the Controller deletes none of its children)"
 		h := p.state.holds.getOrAdd(SpecRefused, "")
 		if h.Remaining(p.Now) <= 0 {
@@ -485,7 +484,7 @@ func (p *pass[O, C]) wantsTheSame(fresh O) bool {
 	case version != "" && (generation == 0 || p.statusCounts.Load()): // a ConfigMap has no generation, so each change may matter
 		return false
 	}
-	// An annotation now keeps web-a, and no generation counts annotations. A plan shows the difference.
+	// An annotation now keeps web-a. It has not raised the generation, but the plan shows it.
 	return p.samePlan(fresh)
 }
 
