@@ -154,7 +154,7 @@ type Options struct {
 	MaxParallel int
 	// ExpectationsTimeout is how long passes wait for the cache to show a creation or deletion, before they consider
 	// the cache old. The Controller adds a random time of at most a tenth of it, so that many owners do not list
-	// their children at the same moment. But for an owner that the cache shows too late, passes wait a second, and
+	// their children at the same moment. Only for an owner that the cache shows too late, passes wait a second, and
 	// then read it from the server. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a node refuses
@@ -164,8 +164,8 @@ type Options struct {
 	// round was created. But one for which Rules.Discard returns true must also have failed, and one that another owner
 	// has taken over does not count.
 	//
-	// The delay begins when the round is created. It is 10 seconds, and doubles up to 5 minutes with each round in a row
-	// of which children end. If only some children of a round have ended, the delay is reduced in proportion, but is at
+	// The delay begins when the round is created. It is 10 seconds, and doubles up to 5 minutes while children of each
+	// next round end, too. If only some children of a round have ended, the delay is reduced in proportion, but is at
 	// least a second. A round in which no child ends makes the next delay 10 seconds again, and a new generation of the
 	// owner ends the delay. If BackOffFailed is false, children are created without this delay, as in Kubernetes. The
 	// default is true, except for pods.

@@ -41,7 +41,7 @@ type Kind[O, C Object] struct {
 	// and Taken, to which the Controller adds. If the children are not pods, Spec must set New.
 	//
 	// After an error of Spec, the Controller sends a FailedSpec event, and Sync returns the error so that the caller
-	// tries again. But for an error that only a change of the owner can fix, Spec should return a
+	// tries again. If only a change of the owner can fix the error, Spec should return a
 	// *replicas.RefusedError. The Controller then sends an event and does nothing until the owner changes, and within
 	// one generation of the owner it sends another event only for another message. New and Prepare may also return a
 	// RefusedError, with events by the same rules. After one of New, nothing is created, unless the Spec has Slots:
@@ -86,8 +86,8 @@ type Kind[O, C Object] struct {
 	SpecLive func(ctx context.Context, owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. It is called at the end of each pass that has
-	// counted the children, and once more, with a fresh copy of the owner, if the status write meets a Conflict. The
-	// owner is a copy of which Status may modify the status alone: otherwise no status is written, and an error and an
+	// counted the children, and once more, with a fresh copy of the owner, if the status write meets a Conflict. Its owner
+	// is a copy, and Status may modify nothing but the status of it: otherwise no status is written, and an error and an
 	// event say what was modified. For equal outcomes, apart from Now, Status should set the same status, because each
 	// write costs a call. The gate StatusFaulty reports it if four writes in a row follow from nothing but Status itself.
 	// If Status is nil, no status is written.

@@ -179,7 +179,8 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// sendRefusal sends an event about a refusal, and within a generation of the owner another one only for another message.
+// sendRefusal sends an event about a refusal, and within a generation of the owner another one only for another
+// message.
 func (p *pass[O, C]) sendRefusal(reason, message string) {
 	if p.state.refused != message {
 		p.state.refused = message
