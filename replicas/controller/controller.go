@@ -154,7 +154,7 @@ type Options struct {
 	MaxParallel int
 	// ExpectationsTimeout is how long passes wait for the cache to show a creation or deletion, before they consider
 	// the cache old. The Controller adds a random time of at most a tenth of it, so that many owners do not list
-	// their children at the same moment. Only for an owner that the cache shows too late, passes wait a second, and
+	// their children at the same moment. For an owner that the cache shows too late, passes wait only a second, and
 	// then read it from the server. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a node refuses
