@@ -265,6 +265,7 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 	if !ok {
 		return
 	}
+	// A cache that is filled after these answers has all that an earlier process saw, so no pass lists or waits for it.
 	r.term.owners.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerOwnersVersion(ctx, namespace) })
 	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
 }

@@ -37,6 +37,8 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.step = scales // an owner that is gone has no gates
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
+			// A creation had no answer, and then the owner left the cache. It may return while the pod can still appear, so
+			// its state stays for five minutes after the call. No event would bring the pass that drops it.
 			p.requeueAfter(next)
 		}
 		return false
@@ -432,8 +434,9 @@ func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 }
 
 // checkOwner reads the owner, unless this pass has done so, and reports whether the owner on the server wants the same
-// children as p.Owner. A pass that needs the read waits after one that failed.
+// children as p.Owner.
 func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
+	// The right to get owners is missing. Each event of a child would bring one more read that fails.
 	if p.ownerRead || p.ownerErr != nil || needed && p.held(OwnerUnread, "", "", "") {
 		return p.ownerRead
 	}
