@@ -22,41 +22,41 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// InvalidChange is the RefusedError.Reason if a Change that Spec.Update returned cannot be made.
+// InvalidChange is the RefusedError.Reason if a Change that Spec.Update or Spec.Retire returned cannot be made.
 const InvalidChange = "InvalidChange"
 
 // A Change describes a child as it should be. Spec.Update returns one for each child, and Scale.Update contains those
 // to make now. The zero Change changes nothing.
 type Change[T metav1.Object] struct {
-	// To is the child as it should be, usually a deep copy with some other values. If To is nil or equal to the child,
-	// nothing changes. The name, namespace, UID and owner references must be those of the child, and the labels must
-	// match Spec.Selector. No function modifies To.
+	// To is the child as it should be, usually a deep copy with some other values. Nothing changes if To is nil or
+	// equal to the child. The name, namespace, UID, owner references, group and slot must be those of the child, and
+	// the labels must match Spec.Selector. No function modifies To.
 	To T
-	// Free means that the child stays available while it is changed, for example because only a label changes. A Free
-	// change is made at once, even if Spec.MaxUnavailable allows no change, and even if the child must stay.
+	// Free means that the child stays available while it is changed, for example because only a label changes. Neither
+	// Spec.MaxUnavailable nor Rules.MustStay holds such a change back.
 	Free bool
-	// OrReplace means that the child must go if the server refuses the change as Invalid, for example because the
-	// field is immutable. If OrReplace is false, the child stays as it is, and the change is tried again later. A plan
-	// only passes this on to its caller, and a Controller does what it says.
+	// OrReplace means that the child must go if the server refuses the change as Invalid, for example because the field
+	// is immutable. Otherwise the child stays as it is, and the change is tried again later. A plan only passes this on
+	// to its caller, and a Controller does what it says.
 	OrReplace bool
-	// Subresource is the subresource to patch, such as "resize" or "status". If it is empty, the child itself is
-	// patched. A Change has only one subresource, so a child that needs two is changed by two plans.
+	// Subresource is the subresource to patch, such as "resize" or "status", or "" to patch the child itself. A Change
+	// has only one, so a child that needs two is changed by two plans.
 	Subresource string
 	// Object is the child that Spec.Update was called with. A plan sets this field.
 	Object T
-	// Recall is true if the change takes back the mark of Spec.Retire. A plan sets it.
+	// Recall means that the change takes back the mark of Spec.Retire. A plan sets this field.
 	Recall bool
 }
 
 // Patch returns the JSON merge patch that turns Object into To. It contains the fields that differ, with null for those
-// that To lacks, and the UID and resourceVersion of Object. If the child has changed since it was read, the server
-// therefore answers with a Conflict, and of all patches made from one version at most one takes effect. Without a UID
-// or resourceVersion, as with fake clients, that value is omitted. Patch returns an error if Object or To is nil or
-// cannot be encoded. Each call encodes both.
+// that To lacks, and the UID and resourceVersion of Object. So of all patches made from one version at most one takes
+// effect, and the server answers the others with a Conflict. An Object without a UID or resourceVersion, as with fake
+// clients, gives a patch without it. Patch returns an error if Object or To is nil or cannot be encoded. Each call
+// encodes both.
 //
-// A merge patch can only replace whole lists. So if ReplacesList returns true, and your cache drops fields inside of
-// lists to save memory, the patch would erase these fields. In this case, read the child from the server, and make the
-// Change from what you have read. A Controller does so.
+// A merge patch can only replace whole lists, so fields inside of lists that your cache drops to save memory would be
+// erased. If your cache does that and ReplacesList returns true, read the child from the server, and make the Change
+// from what you have read. A Controller does so.
 func (c Change[T]) Patch() (selector.Patch, error) {
 	diff, err := c.difference()
 	if err != nil {
@@ -71,6 +71,8 @@ func (c Change[T]) Patch() (selector.Patch, error) {
 	if id := c.Object.GetUID(); id != "" {
 		meta["uid"] = id
 	}
+	// The change to image 2 had no answer, and the owner wants 3 now. Both patches were made from v10, so whichever
+	// arrives second meets a Conflict, and image 2 cannot land on a child that runs 3.
 	if version := c.Object.GetResourceVersion(); version != "" {
 		meta["resourceVersion"] = version
 	}
@@ -81,14 +83,14 @@ func (c Change[T]) Patch() (selector.Patch, error) {
 	return selector.Patch{Type: types.MergePatchType, Data: data, Subresource: c.Subresource}, nil
 }
 
-// ReplacesList reports whether the patch contains a list. If Patch returns an error, the result is false.
+// ReplacesList reports whether the patch contains a list. It returns false if Patch returns an error.
 func (c Change[T]) ReplacesList() bool {
 	diff, err := c.difference()
 	return err == nil && hasList(diff)
 }
 
 func hasList(v any) bool {
-	if _, is := v.([]any); is {
+	if _, isList := v.([]any); isList {
 		return true
 	}
 	fields, _ := v.(map[string]any)
@@ -101,22 +103,22 @@ func hasList(v any) bool {
 }
 
 func (c Change[T]) difference() (map[string]any, error) {
-	was, err := decoded("Object", c.Object)
+	before, err := decoded("Object", c.Object)
 	if err != nil {
 		return nil, c.failure(err)
 	}
-	is, err := decoded("To", c.To)
+	after, err := decoded("To", c.To)
 	if err != nil {
 		return nil, c.failure(err)
 	}
-	return mergepatch.Difference(was, is), nil
+	return mergepatch.Difference(before, after), nil
 }
 
 func (c Change[T]) failure(err error) error {
 	return fmt.Errorf("replicas: change of %q: %w", nameOf(c.Object), err)
 }
 
-// decoded returns the JSON fields of an object, which is the field with this name of a Change.
+// decoded returns the JSON fields of Object or To.
 func decoded(field string, obj metav1.Object) (fields map[string]any, err error) {
 	if object.IsNil(obj) {
 		return nil, fmt.Errorf("%s is nil", field)
@@ -133,8 +135,7 @@ func decoded(field string, obj metav1.Object) (fields map[string]any, err error)
 	return fields, nil
 }
 
-// drift returns the changes that the active children need, in the order of the children. It also counts the children
-// that must go or need a change.
+// drift returns the changes that the active children need, in their order, and counts those that are not up to date.
 func (s *Spec[T]) drift(active []T) (changes []Change[T], outdated int, err error) {
 	if s.Rules.MustGo == nil && s.Update == nil {
 		return nil, 0, nil
@@ -160,14 +161,14 @@ func (s *Spec[T]) drift(active []T) (changes []Change[T], outdated int, err erro
 	return changes, outdated, nil
 }
 
-// needed completes a change of a child, and reports whether it changes anything. It returns an error if the child must
-// not be changed in this way.
+// needed completes a change, and reports whether it changes anything.
 func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
 	change.Object = child
 	switch {
 	case object.IsNil(change.To):
 		return change, false, nil
 	case isSamePointer(change.To, child):
+		// Update has written into the child in the cache. No difference is left that a patch could contain.
 		return change, false, s.refuseChange(child, "To is the child itself, and must be a changed copy")
 	case change.IsZero():
 		return change, false, nil
@@ -175,7 +176,7 @@ func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
 	return change, true, s.checkChange(change)
 }
 
-// isSamePointer does not compare structs with ==, because those with a map cannot be compared.
+// isSamePointer reports whether both are one pointer, because == panics on structs that contain a map.
 func isSamePointer[T metav1.Object](a, b T) bool {
 	return reflect.ValueOf(a).Kind() == reflect.Pointer && any(a) == any(b)
 }
@@ -201,22 +202,22 @@ func (s *Spec[T]) refuseChange(child T, format string, args ...any) error {
 
 // checkChange returns an error if a child must not be changed in this way.
 func (s *Spec[T]) checkChange(change Change[T]) error {
-	to, child := change.To, change.Object
+	desired, child := change.To, change.Object
 	switch {
-	case to.GetName() != child.GetName():
-		return s.refuseChange(child, "metadata.name would become %q", to.GetName())
-	case to.GetNamespace() != child.GetNamespace():
-		return s.refuseChange(child, "metadata.namespace would become %q", to.GetNamespace())
-	case to.GetUID() != child.GetUID():
-		return s.refuseChange(child, "metadata.uid would become %q", to.GetUID())
-	case !equality.Semantic.DeepEqual(to.GetOwnerReferences(), child.GetOwnerReferences()):
+	case desired.GetName() != child.GetName():
+		return s.refuseChange(child, "metadata.name would become %q", desired.GetName())
+	case desired.GetNamespace() != child.GetNamespace():
+		return s.refuseChange(child, "metadata.namespace would become %q", desired.GetNamespace())
+	case desired.GetUID() != child.GetUID():
+		return s.refuseChange(child, "metadata.uid would become %q", desired.GetUID())
+	case !equality.Semantic.DeepEqual(desired.GetOwnerReferences(), child.GetOwnerReferences()):
 		return s.refuseChange(child, "metadata.ownerReferences would change")
-	case !object.IsNil(s.Selector) && !s.Selector.Matches(labels.Set(to.GetLabels())):
-		return s.refuseChange(child, "metadata.labels %q would not match the selector %q", labels.Set(to.GetLabels()), s.Selector)
-	case s.GroupOf != nil && s.GroupOf(to) != s.GroupOf(child): // it would be missing here and surplus there
-		return s.refuseChange(child, "it would move to group %q", s.GroupOf(to))
-	case s.SlotOf != nil && s.SlotOf(to) != s.SlotOf(child):
-		return s.refuseChange(child, "it would move to slot %q", s.SlotOf(to))
+	case !object.IsNil(s.Selector) && !s.Selector.Matches(labels.Set(desired.GetLabels())): // it would be released, and another one created
+		return s.refuseChange(child, "metadata.labels %q would not match the selector %q", labels.Set(desired.GetLabels()), s.Selector)
+	case s.GroupOf != nil && s.GroupOf(desired) != s.GroupOf(child): // it would be missing here and surplus there
+		return s.refuseChange(child, "it would move to group %q", s.GroupOf(desired))
+	case s.SlotOf != nil && s.SlotOf(desired) != s.SlotOf(child):
+		return s.refuseChange(child, "it would move to slot %q", s.SlotOf(desired))
 	case strings.ContainsAny(change.Subresource, "/.%?#"): // it becomes a part of the path of a request
 		return s.refuseChange(child, "subresource %q is no name", change.Subresource)
 	}
@@ -238,11 +239,11 @@ func (s *Spec[T]) checkBudget(change Change[T]) error {
 	return nil
 }
 
-// mayChange returns how many children may be unavailable because of changes. Surge makes no room for a change in place,
-// so unlike in a replacement, a percentage is never rounded to 0.
+// mayChange returns how many children may be unavailable because of changes.
 func (s *Spec[T]) mayChange() int {
 	unavailable, _ := s.share("maxUnavailable", s.MaxUnavailable, false) // this cannot fail, because checkRollout has succeeded
 	if unavailable == 0 && isPercent(s.MaxUnavailable) {
+		// 25% of 3 is rounded down to 0. Surge makes no room for a change in place, so none would ever be made.
 		return 1
 	}
 	return unavailable
@@ -270,20 +271,19 @@ func (s *Spec[T]) mark(victims []Deletion[T]) error {
 	return nil
 }
 
-// marked selects the children that bear a mark which may be taken back. The function ours reports whether a child
-// belongs to the owner.
+// marked selects the children whose mark may be taken back; ours reports whether a child is the owner's.
 func (s *Spec[T]) marked(objs []T, ours func(T) bool) (marked []T) {
 	if s.Retire == nil || s.isEnding() {
 		return nil
 	}
 	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	return filter(objs, func(c T) bool {
+		// A deletionTimestamp cannot be taken back, and a child that has drained is discarded.
 		return !isDeleted(c) && s.Rules.isLeaving(c) && owner.Reaches(c) && ours(c) && !s.Rules.Ended(c)
 	})
 }
 
-// recalls chooses the marked children to take back, and takes their places from the room. Those whose recall is in
-// flight come first, and then those that would have been deleted last.
+// recalls chooses the marked children to take back.
 func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err error) {
 	if len(marked) == 0 || room.missing <= 0 {
 		return nil, nil
@@ -293,10 +293,11 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !room.recalling.Has(object.ID(c)) })); err != nil {
 		return nil, err
 	}
+	// From the end: first those whose recall had no answer, then those that would be deleted last.
 	victims := podrank.Select(marked, len(marked), ranking)
-	for i := len(victims) - 1; i >= 0 && (len(recalls) < s.burst() || room.lots != nil); i-- {
+	for i := len(victims) - 1; i >= 0 && (len(recalls) < s.burst() || room.occupancy != nil); i-- {
 		c := victims[i].Object
-		if room.lots == nil && (room.mustGo(c) || s.Slots != nil && room.isOut(c)) {
+		if room.occupancy == nil && (room.mustGo(c) || s.Slots != nil && room.isOut(c)) {
 			continue // a child that must go would be marked again by the next plan
 		}
 		change, needed, err := s.needed(c, s.Retire(c, false))
@@ -313,9 +314,11 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 
 // clampRecalls returns the recalls that the room allows, and how many places they take.
 func (r *Room[T]) clampRecalls(changes []Change[T]) (recalls []Change[T], places int) {
-	if r.lots != nil {
-		return r.lots.clampRecalls(r, changes)
+	if r.occupancy != nil {
+		return r.occupancy.clampRecalls(r, changes)
 	}
+	//	recalled again <= wanted - staying - undecided - creations in flight
+	//	recalled anew  <= wanted - staying - undecided - creations and recalls in flight
 	again, left := r.missing, r.missing-len(r.recalling)
 	recalls = filter(changes, func(c Change[T]) bool {
 		switch inFlight, active := r.recalling.Has(object.ID(c.Object)), r.isActive(c.Object); {
@@ -336,7 +339,7 @@ func (r *Room[T]) clampRecalls(changes []Change[T]) (recalls []Change[T], places
 // isActive reports whether a marked child counts as a replica.
 func (r *Room[T]) isActive(c T) bool { return r.rules.Active != nil && r.rules.Active(c) }
 
-// changesNow chooses the changes to make now. The children in victims are not changed.
+// changesNow chooses the changes to make now, if these victims are deleted.
 func (s *Spec[T]) changesNow(owned []T, changes []Change[T], victims []Deletion[T], room Room[T]) (now []Change[T], kept, deferred int, err error) {
 	byID, children := map[types.UID][]Change[T]{}, []T(nil) // two children may have no UID and the same name
 	for _, c := range room.changeable(changes, victims) {
@@ -344,6 +347,7 @@ func (s *Spec[T]) changesNow(owned []T, changes []Change[T], victims []Deletion[
 		byID[id] = append(byID[id], c)
 		children = append(children, c.Object)
 	}
+	// A change without an answer comes first: its child is unavailable already, so no other is taken away.
 	first := []podrank.Criterion[T]{podrank.First("in flight", func(c T) bool { return room.updating.Has(object.ID(c)) })}
 	if room.available != nil {
 		first = append(first, podrank.First("unavailable", func(c T) bool { return !room.staysAvailable(c) }))
@@ -370,7 +374,7 @@ func (s *Spec[T]) changesNow(owned []T, changes []Change[T], victims []Deletion[
 	return now, kept, deferred, nil
 }
 
-// changeable returns the changes of children that may be changed, if no limit is reached.
+// changeable returns the changes that may be made as far as no limit is reached.
 func (r *Room[T]) changeable(changes []Change[T], victims []Deletion[T]) []Change[T] {
 	if !r.updates {
 		return nil
@@ -388,12 +392,13 @@ func (r *Room[T]) changeable(changes []Change[T], victims []Deletion[T]) []Chang
 	})
 }
 
-// limitChanges limits the changes by the number of children that are available for certain.
+// limitChanges sets how many available children may be changed if none of them is deleted.
 func (s *Spec[T]) limitChanges(r *Room[T], staying []T) {
 	available := 0
 	for _, c := range staying {
 		available += one(r.staysAvailable(c))
 	}
+	//	changed <= available - (wanted - MaxUnavailable)
 	r.Update = min(max(available-(int(s.Replicas)-s.mayChange()), 0), available)
 }
 
@@ -417,14 +422,13 @@ func (r *Room[T]) isFree(c Change[T]) bool {
 	return c.Free || r.available != nil && !r.staysAvailable(c.Object)
 }
 
-// changesBeside returns how many available children may be changed if these victims are deleted:
-//
-//	change <= available - (wanted - MaxUnavailable) - delete
+// changesBeside returns how many available children may be changed if these victims are deleted.
 func (r *Room[T]) changesBeside(victims []Deletion[T]) int {
 	left := r.Update
 	if r.available == nil {
 		return left
 	}
+	//	changed <= available - (wanted - MaxUnavailable) - deleted
 	for _, v := range victims {
 		left -= one(r.staysAvailable(v.Object))
 	}

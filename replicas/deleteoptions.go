@@ -61,8 +61,7 @@ func (s *Spec[T]) optionsFor(child T) metav1.DeleteOptions {
 	return opts
 }
 
-// isCollectors reports whether a finalizer of a child already says what becomes of the child's own dependents. A
-// policy in the delete call would override it.
+// isCollectors reports whether a finalizer says what becomes of the dependents, which a policy would override.
 func isCollectors(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
@@ -90,6 +89,7 @@ type guard struct {
 
 // preconditions returns the preconditions for the deletion of a child.
 func (g *guard) preconditions(child metav1.Object) *metav1.Preconditions {
+	// web-2 was deleted and made again meanwhile. By its name alone, the new one would go.
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid
 	}

@@ -9,17 +9,16 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Explain returns the children in deletion order. Each entry names the criterion that ranks its
-// child before the next child. Children that must stay come last. With Spec.Groups, the children of
-// each group are ranked on their own, group after group. Scale.Delete contains the first
-// children in this order, except in a rollout or while deletions are in flight.
+// Explain returns the children in deletion order. Each entry names the criterion that ranks its child before the next
+// child, and children that must stay come last. With Spec.Groups, the children of each group are ranked on their own,
+// group after group. Scale.Delete contains the first children in this order, except in a rollout or while deletions are
+// in flight.
 //
-// The parameter owned lists the owner's children, as for ScaleTo. To explain a plan, pass the
-// children in its Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are
-// omitted from the result. Explain does not check whether the owner controls the children.
-// Facts.Pending does not affect the result, and Spec.Replicas affects only which slots are wanted.
-// Explain returns the errors of ScaleTo, except those about new children, changes, children to
-// discard, and rollouts that can never replace a child. If there are no children, the result is nil.
+// The parameter owned lists the owner's children, as for ScaleTo. To explain a plan, pass the children in its
+// Claims.Owned and Claims.Adopt. Explain does not check whether the owner controls them, and omits those that are
+// inactive or being deleted. If there are no children, the result is nil. Facts.Pending does not affect the result, and
+// Spec.Replicas affects only which slots are wanted. Explain returns the errors of ScaleTo, except those about new
+// children, changes, children to discard, and rollouts that can never replace a child.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.begin(); err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 		return nil, err
 	}
 	var all []podrank.Victim[T]
-	for _, p := range spec.deal(parts, active, nil, nil) {
+	for _, p := range spec.assign(parts, active, nil, nil) {
 		if _, _, err := p.fitSlots(p.owned, p.marked, &p.wanted); err != nil {
 			return nil, err
 		}

@@ -22,14 +22,14 @@ const InvalidGroups = "InvalidGroups"
 type Group[T metav1.Object] struct {
 	// Name is what Spec.GroupOf returns for the children of the group. It is required, and is used once.
 	Name string
-	// BaseName is the part before the "-" in the names of new children. If it is empty, it is the owner's name, "-" and
-	// Name, and a long owner's name is shortened. The last "-" of a name ends its base, so a creation without an answer
-	// still tells its group. The Spec is refused if two groups have the same base, if a slot of another group begins with
-	// it in the same way, or if a base has more than 57 characters or is no legal object name. With Slots, BaseName is
-	// ignored.
+	// BaseName is the part before the "-" in the names of new children, with at most 57 characters. If it is empty, it
+	// is the owner's name, "-" and Name, and a long owner's name is shortened. The last "-" of a name ends its base, so
+	// the name of a creation without an answer shows its group. So the Spec is refused if two groups have the same
+	// base, or if names in the slots of another group have it, and also if a base is too long or no legal object name.
+	// With Slots, BaseName is ignored.
 	BaseName string
-	// Replicas, Slots, New, MaxUnavailable, MaxSurge and MaxDeletions mean what they mean in a Spec. New is required, and
-	// must return children for which GroupOf returns Name.
+	// Replicas, Slots, New, MaxUnavailable, MaxSurge and MaxDeletions mean what they mean in a Spec, but New is
+	// required. It must return children for which GroupOf returns Name.
 	Replicas                 int32
 	Slots                    func(i int) string
 	New                      func(name string) (T, error)
@@ -63,12 +63,12 @@ func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 		wanted, err := s.wanted(objs)
 		return []part[T]{{Spec: s, wanted: wanted}}, err
 	}
-	parts, named, based := make([]part[T], len(s.Groups)), map[string]string{}, map[string]string{}
+	parts, groupOfSlot, groupOfBase := make([]part[T], len(s.Groups)), map[string]string{}, map[string]string{}
 	for i, g := range s.Groups {
-		of := s.only(g)
-		parts[i].Spec = &of
+		spec := s.forGroup(g)
+		parts[i].Spec = &spec
 		if g.Slots == nil {
-			based[parts[i].BaseName] = g.Name
+			groupOfBase[parts[i].BaseName] = g.Name
 		}
 	}
 	for i := range parts {
@@ -78,7 +78,7 @@ func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 			return nil, err
 		}
 		for _, slot := range slices.Concat(p.wanted.free, sets.List(p.wanted.held)) {
-			if other, twice := named[slot]; twice {
+			if other, twice := groupOfSlot[slot]; twice {
 				return nil, p.refuse(InvalidGroups, "slot %q is one of group %q too", slot, other)
 			}
 			// The creation of slot web-0 had no answer. A group whose random names begin with "web-" would send it again.
@@ -86,45 +86,46 @@ func (s *Spec[T]) parts(objs []T) ([]part[T], error) {
 			if p.SlotOf != nil {
 				base = slot
 			}
-			if other, is := based[base]; is {
+			if other, shared := groupOfBase[base]; shared {
 				return nil, p.refuse(InvalidGroups, "slot %q begins with the base name of group %q", slot, other)
 			}
-			named[slot] = p.group
+			groupOfSlot[slot] = p.group
 		}
 	}
 	return parts, nil
 }
 
-// only returns the Spec of a group.
-func (s *Spec[T]) only(g Group[T]) Spec[T] {
-	of := *s
-	of.Groups, of.group = nil, g.Name
-	of.Replicas, of.Paused, of.New = g.Replicas, s.Paused || g.Paused, g.New
-	of.MaxUnavailable, of.MaxSurge, of.MaxDeletions = g.MaxUnavailable, g.MaxSurge, g.MaxDeletions
+// forGroup returns the Spec of a group.
+func (s *Spec[T]) forGroup(g Group[T]) Spec[T] {
+	spec := *s
+	spec.Groups, spec.group = nil, g.Name
+	spec.Replicas, spec.Paused, spec.New = g.Replicas, s.Paused || g.Paused, g.New
+	spec.MaxUnavailable, spec.MaxSurge, spec.MaxDeletions = g.MaxUnavailable, g.MaxSurge, g.MaxDeletions
 	if g.Slots == nil {
-		of.BaseName = g.BaseName
+		spec.BaseName = g.BaseName
 		if g.BaseName == "" {
 			owner := s.Owner.GetName()
 			owner = strings.TrimRight(owner[:min(len(owner), max(maxBase-1-len(g.Name), 0))], "-.")
-			of.BaseName = owner + "-" + g.Name
+			spec.BaseName = owner + "-" + g.Name
 		}
 	}
-	of.Facts.Undecided = filter(s.Facts.Undecided, func(c T) bool { return s.GroupOf(c) == g.Name })
-	switch of.Slots = g.Slots; {
+	spec.Facts.Undecided = filter(s.Facts.Undecided, func(c T) bool { return s.GroupOf(c) == g.Name })
+	switch spec.Slots = g.Slots; {
 	case g.Slots == nil:
-		of.SlotOf = nil
-		of.Facts.CreationsInFlight = filter(s.Facts.CreationsInFlight, func(name string) bool { return baseOf(name) == of.BaseName })
+		spec.SlotOf = nil
+		// "web-gpu-big-x1" begins with "web-gpu-" too, but it is a child of the group gpu-big.
+		spec.Facts.CreationsInFlight = filter(s.Facts.CreationsInFlight, func(name string) bool { return baseOf(name) == spec.BaseName })
 	case s.SlotOf == nil:
-		of.Facts.CreationsInFlight = nil // a slot's name says all
+		spec.Facts.CreationsInFlight = nil // the server has at most one object with the name of a slot
 	}
-	return of
+	return spec
 }
 
 // baseOf returns the part of a name before its last "-".
 func baseOf(name string) string { return name[:max(strings.LastIndexByte(name, '-'), 0)] }
 
-// deal gives each part its children, and adds a part for each group that is no longer listed.
-func (s *Spec[T]) deal(parts []part[T], owned, ended, marked []T) []part[T] {
+// assign gives each part its children, and adds a part for each group that is no longer listed.
+func (s *Spec[T]) assign(parts []part[T], owned, ended, marked []T) []part[T] {
 	if s.GroupOf == nil {
 		parts[0].owned, parts[0].ended, parts[0].marked = owned, ended, marked
 		return parts
@@ -133,21 +134,22 @@ func (s *Spec[T]) deal(parts []part[T], owned, ended, marked []T) []part[T] {
 	for i := range parts {
 		at[parts[i].group] = i
 	}
-	add := func(children []T, to func(p *part[T]) *[]T) {
+	add := func(children []T, field func(p *part[T]) *[]T) {
 		for _, c := range children {
 			name := s.GroupOf(c)
 			i, ok := at[name]
 			switch {
 			case !ok && name == "" && !s.Draining():
+				// The Kind has got groups, and this child is older than the label that GroupOf reads.
 				continue
 			case !ok:
 				// Its template may be gone with it, so there is nothing that its children could be changed to.
-				of := s.only(Group[T]{Name: name})
-				of.Update = nil
-				i, parts = len(parts), append(parts, part[T]{Spec: &of})
+				spec := s.forGroup(Group[T]{Name: name})
+				spec.Update = nil
+				i, parts = len(parts), append(parts, part[T]{Spec: &spec})
 				at[name] = i
 			}
-			list := to(&parts[i])
+			list := field(&parts[i])
 			*list = append(*list, c)
 		}
 	}
@@ -202,37 +204,37 @@ func onceOnly[T any](f func() []T, often bool) func() []T {
 }
 
 // add adds the Scale of a group.
-func (s *Scale[T]) add(of Scale[T], group string) {
-	s.Create += of.Create
-	s.Names = append(s.Names, of.Names...)
-	s.Update, s.Delete, s.Discard = append(s.Update, of.Update...), append(s.Delete, of.Delete...), append(s.Discard, of.Discard...)
-	s.Doubled = append(s.Doubled, of.Doubled...)
-	s.Outdated, s.Deferred, s.Kept, s.MustStay = s.Outdated+of.Outdated, s.Deferred+of.Deferred, s.Kept+of.Kept, s.MustStay+of.MustStay
-	s.Groups = append(s.Groups, GroupScale[T]{Name: group, Scale: of})
-	if of.maker == nil {
+func (s *Scale[T]) add(part Scale[T], group string) {
+	s.Create += part.Create
+	s.Names = append(s.Names, part.Names...)
+	s.Update, s.Delete, s.Discard = append(s.Update, part.Update...), append(s.Delete, part.Delete...), append(s.Discard, part.Discard...)
+	s.Doubled = append(s.Doubled, part.Doubled...)
+	s.Outdated, s.Deferred, s.Kept, s.MustStay = s.Outdated+part.Outdated, s.Deferred+part.Deferred, s.Kept+part.Kept, s.MustStay+part.MustStay
+	s.Groups = append(s.Groups, GroupScale[T]{Name: group, Scale: part})
+	if part.maker == nil {
 		return
 	}
 	if s.maker == nil {
-		s.maker = &maker[T]{owner: of.maker.owner, kind: of.maker.kind, groups: map[string]*maker[T]{}}
+		s.maker = &maker[T]{owner: part.maker.owner, kind: part.maker.kind, groups: map[string]*maker[T]{}}
 	}
-	for _, name := range of.Names {
-		s.maker.groups[name] = of.maker
+	for _, name := range part.Names {
+		s.maker.groups[name] = part.maker
 	}
 }
 
-// Group returns the name of the group of the child that New(i) returns. If Spec.Groups is not set, or i is not between 0
-// and Create-1, the result is "".
+// Group returns the name of the group of the child that New(i) returns. It is "" without Spec.Groups, and if i is not
+// between 0 and Create-1.
 func (s Scale[T]) Group(i int) string {
 	if s.maker == nil || i < 0 || i >= s.Create {
 		return ""
 	}
-	return s.maker.of(nameAt(s.Names, i)).group
+	return s.maker.forName(nameAt(s.Names, i)).group
 }
 
-// of returns the maker of the group to which a name belongs.
-func (m *maker[T]) of(name string) *maker[T] {
-	if of := m.groups[name]; of != nil {
-		return of
+// forName returns the maker of the group to which a name belongs.
+func (m *maker[T]) forName(name string) *maker[T] {
+	if maker := m.groups[name]; maker != nil {
+		return maker
 	}
 	return m
 }
@@ -259,11 +261,11 @@ func (r *Room[T]) clampGroups(scale Scale[T]) Scale[T] {
 	isNil := object.NilOf[T]()
 	for i := range r.groups {
 		g, clamped := &r.groups[i], Scale[T]{}
-		isOf := func(c T) bool { return !isNil(c) && r.groupOf(c) == g.group }
-		clamped.Names = filter(names, func(name string) bool { return scale.maker != nil && scale.maker.of(name).group == g.group })
+		inGroup := func(c T) bool { return !isNil(c) && r.groupOf(c) == g.group }
+		clamped.Names = filter(names, func(name string) bool { return scale.maker != nil && scale.maker.forName(name).group == g.group })
 		clamped.Create = len(clamped.Names)
-		clamped.Delete = filter(deletions, func(v Deletion[T]) bool { return isOf(v.Object) })
-		clamped.Update = filter(changes, func(c Change[T]) bool { return isOf(c.Object) })
+		clamped.Delete = filter(deletions, func(v Deletion[T]) bool { return inGroup(v.Object) })
+		clamped.Update = filter(changes, func(c Change[T]) bool { return inGroup(c.Object) })
 		clamped = g.Clamp(clamped)
 		scale.Names = append(scale.Names, clamped.Names...)
 		scale.Delete, scale.Update = append(scale.Delete, clamped.Delete...), append(scale.Update, clamped.Update...)
@@ -307,27 +309,27 @@ func (s *Spec[T]) checkGroups() error {
 	}
 	bases, seen := map[string]string{}, sets.New[string]()
 	for i, g := range s.Groups {
-		of := s.only(g)
-		switch err, other := checkName(of.BaseName), bases[of.BaseName]; {
+		spec := s.forGroup(g)
+		switch err, other := checkName(spec.BaseName), bases[spec.BaseName]; {
 		case s.isEnding(): // names that are refused must not keep the children of an owner that was deleted because of them
-			of.BaseName = ""
+			spec.BaseName = ""
 		case g.Name == "":
 			return s.refuse(InvalidGroups, "groups[%d] has no name", i)
 		case seen.Has(g.Name):
-			return of.refuse(InvalidGroups, "another group has the same name")
+			return spec.refuse(InvalidGroups, "another group has the same name")
 		case g.Slots != nil:
 		case err != nil:
-			return of.refuse(InvalidGroups, "base name %q: %w", of.BaseName, err)
-		case len(of.BaseName) > maxBase:
-			return of.refuse(InvalidGroups, "base name %q has %d characters, which is more than %d", of.BaseName, len(of.BaseName), maxBase)
+			return spec.refuse(InvalidGroups, "base name %q: %w", spec.BaseName, err)
+		case len(spec.BaseName) > maxBase:
+			return spec.refuse(InvalidGroups, "base name %q has %d characters, which is more than %d", spec.BaseName, len(spec.BaseName), maxBase)
 		case other != "":
-			return of.refuse(InvalidGroups, "base name %q is the one of group %q too", of.BaseName, other)
+			return spec.refuse(InvalidGroups, "base name %q is the one of group %q too", spec.BaseName, other)
 		case s.Facts.Names == nil:
-			return of.failure("facts.names is nil, and slots is nil: nothing would tell the group of a creation without an answer")
+			return spec.failure("facts.names is nil, and slots is nil: nothing would tell the group of a creation without an answer")
 		}
-		bases[of.BaseName] = g.Name
+		bases[spec.BaseName] = g.Name
 		seen.Insert(g.Name)
-		if err := of.checkScale(); err != nil {
+		if err := spec.checkScale(); err != nil {
 			return err
 		}
 	}
@@ -337,8 +339,8 @@ func (s *Spec[T]) checkGroups() error {
 // checkMakers returns an error if a group cannot create children.
 func (s *Spec[T]) checkMakers() error {
 	for _, g := range s.Groups {
-		if of := s.only(g); g.New == nil {
-			return of.refuse(InvalidGroups, "New is nil")
+		if spec := s.forGroup(g); g.New == nil {
+			return spec.refuse(InvalidGroups, "New is nil")
 		}
 	}
 	return nil

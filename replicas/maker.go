@@ -76,8 +76,7 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare returns a new child from Spec.New, or from the template if Spec.New is nil. The argument is
-// the name that the child will get, or "" if the API server chooses the name.
+// bare returns a new child from Spec.New or the template; name is "" if the API server chooses it.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -90,16 +89,17 @@ func (m *maker[T]) bare(name string) (T, error) {
 	return child, err
 }
 
-// check returns an error if a new child would not count as one of the owner's children. Without
-// this check, every plan would create another child.
+// check returns an error if a new child would not count as one of the owner's children.
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
 	}
 	if child.GetUID() != "" || child.GetResourceVersion() != "" {
+		// New returns one object for all children, and the answer to the first creation was decoded into it.
 		return fmt.Errorf("New returned %q, which was created already: it must return another object each time", object.Name(child))
 	}
 	if !m.selector.Matches(labels.Set(child.GetLabels())) {
+		// It would not count, so each plan would create another one, for ever.
 		return fmt.Errorf("its labels %q do not match selector %q", labels.Set(child.GetLabels()), m.selector)
 	}
 	if m.groupOf != nil && m.groupOf(child) != m.group {
@@ -114,8 +114,7 @@ func (m *maker[T]) check(child T) error {
 	return nil
 }
 
-// namespace returns the namespace of the child. If the child has no namespace, the result is the
-// namespace of the owner.
+// namespace returns the namespace of the child, or if it has none, that of the owner.
 func (m *maker[T]) namespace(child T) string {
 	if namespace := child.GetNamespace(); namespace != "" {
 		return namespace
@@ -123,9 +122,7 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// setName fills in the name and the generateName of a new child. A child with a name also gets a
-// generateName, because other tools derive the workload of a child from its generateName. If the
-// given name is empty, the child keeps any name or generateName that it already has.
+// setName fills in the name and the generateName of a new child.
 func (m *maker[T]) setName(child T, name string) {
 	switch {
 	case name != "":
@@ -133,11 +130,11 @@ func (m *maker[T]) setName(child T, name string) {
 	case child.GetName() != "" || child.GetGenerateName() != "":
 		return
 	}
+	// A child with a name gets it too, because other tools derive the workload of a child from its generateName.
 	child.SetGenerateName(generateName(m.base))
 }
 
-// setController makes the owner the controller of the child. Afterwards, the child has exactly one reference
-// to the owner.
+// setController makes the owner the controller of the child, with exactly one reference to it.
 func (m *maker[T]) setController(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {
@@ -150,15 +147,13 @@ func (m *maker[T]) setController(child T) error {
 	return nil
 }
 
-// PodFromTemplate returns a new pod for the owner. The pod's labels, annotations, finalizers and
-// spec are copies of those in the template. Everything else in the template's metadata is ignored.
-// The only owner reference is a controller reference to the owner. The generateName is the owner's
-// name followed by "-". If the owner's name followed by "-" is not a legal prefix, the generateName
-// is the owner's name alone. The namespace is empty. The pod shares no memory with the template, so
-// the caller may change the pod.
+// PodFromTemplate returns a new pod for the owner. Its labels, annotations, finalizers and spec are copies of those in
+// the template, and everything else in the template's metadata is ignored. The only owner reference is a controller
+// reference to the owner. The namespace is empty, and the generateName is the owner's name and "-", or the owner's name
+// alone if that is not a legal prefix. The pod shares no memory with the template, so the caller may change it.
 //
-// If the template is nil or has no labels, the error is a *RefusedError. A nil owner is also an
-// error, and so is a kind without Version or Kind.
+// The error is a *RefusedError if the template is nil or has no labels. A nil owner is also an error, and so is a kind
+// without Version or Kind.
 func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) (*corev1.Pod, error) {
 	switch {
 	case object.IsNil(owner):
@@ -182,8 +177,7 @@ func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind
 	}, nil
 }
 
-// cloneMap returns a copy of m. The copy is never nil, so that callers can add entries to the maps
-// of the pod (P2).
+// cloneMap returns a copy of m that is never nil, so that callers can add entries (P2).
 func cloneMap(m map[string]string) map[string]string {
 	clone := make(map[string]string, len(m))
 	maps.Copy(clone, m)

@@ -16,15 +16,13 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries limits how often one plan calls Facts.Names. To get the limit, add the number of
-	// new names, the number of objects in the list, and spareTries.
+	// A plan may call Facts.Names once for each new name, once for each object in the list, and spareTries times.
 	spareTries = 100
 )
 
-// names chooses the names of n new children. No object in objs has one of these names. The names of
-// creations in flight come first. With Slots, the children are those of the first n free slots.
-func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string, error) {
-	if s.Slots != nil && lots == nil {
+// names chooses the names of n new children, none of which belongs to an object in objs.
+func (s *Spec[T]) names(n int, free []string, objs []T, occupancy *occupancy[T]) ([]string, error) {
+	if s.Slots != nil && occupancy == nil {
 		return free[:n], nil
 	}
 	if s.Facts.Names == nil || n == 0 {
@@ -37,8 +35,10 @@ func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string
 	names := make([]string, 0, n)
 	prefix := generateName(s.base())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
+	// The creation of web-x7 had no answer, and web-x7 holds a place for five minutes. Sent again, it makes no second
+	// child, and fills the place at once.
 	for _, name := range s.Facts.CreationsInFlight {
-		if lots == nil && len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
+		if occupancy == nil && len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
 			taken.Insert(name)
 			names = append(names, name)
 		}
@@ -48,9 +48,10 @@ func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string
 		if tries == 0 {
 			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)
 		}
-		if lots != nil {
+		if occupancy != nil {
 			slot := free[len(names)]
-			if sent := lots.sent[slot]; sent != "" && !taken.Has(sent) {
+			// The creation of web-1-x7 had no answer. Under another name, web-1 might get a second child.
+			if sent := occupancy.sent[slot]; sent != "" && !taken.Has(sent) {
 				names = append(names, sent)
 				continue
 			}
@@ -60,7 +61,7 @@ func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string
 		if err := check(name); err != nil {
 			return nil, s.failure("Names returned %q: %w", name, err)
 		}
-		if (s.GroupOf != nil || s.SlotOf != nil) && baseOf(name)+"-" != prefix { // without an answer to its creation, nothing would tell its group or slot
+		if (s.GroupOf != nil || s.SlotOf != nil) && baseOf(name)+"-" != prefix { // if its creation has no answer, only its name shows its group or slot
 			return nil, s.failure("Names returned %q, and with groups or SlotOf a name must be %q and characters without \"-\"", name, prefix)
 		}
 		if !taken.Has(name) {
@@ -74,7 +75,7 @@ func (s *Spec[T]) names(n int, free []string, objs []T, lots *lots[T]) ([]string
 // base returns the part before the "-" in the names of new children.
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
-// checkNames returns a function that checks the names of children.
+// checkNames returns the function that checks the names of children.
 func (s *Spec[T]) checkNames() func(name string) error {
 	if checkName(s.base()) != nil { // only fake clients accept an owner with an illegal name
 		return checkNotEmpty
@@ -89,8 +90,7 @@ func checkNotEmpty(name string) error {
 	return nil
 }
 
-// generateName returns the owner's name followed by "-". If this is not a legal prefix,
-// generateName returns the owner's name unchanged (P4).
+// generateName returns the owner's name and "-", or the name alone if that is no legal prefix (P4).
 func generateName(owner string) string {
 	prefix := owner + "-"
 	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {

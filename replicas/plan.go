@@ -20,22 +20,19 @@ import (
 // A PodPlan is a Plan for pods.
 type PodPlan = Plan[*corev1.Pod]
 
-// A Plan is the result of Manage. A Plan is a value that you can carry out, log, or show as a dry
-// run. It refers to the owner and the children that were passed to Manage, so do not modify these
-// objects. The zero Plan means that there is nothing to do.
+// A Plan is the result of Manage: a value that you can carry out, log, or show as a dry run. It refers to the owner and
+// the children that were passed to Manage, so do not modify these objects. The zero Plan means that there is nothing to
+// do.
 type Plan[T metav1.Object] struct {
-	// Claims says which children belong to the owner. Send the patches for the children in Adopt
-	// and Release BEFORE you create, change or delete anything. The children in Owned and Ignored
-	// need no API call.
+	// Claims says which children belong to the owner. Send the patches for the children in Adopt and Release BEFORE you
+	// create, change or delete anything. The children in Owned and Ignored need no API call.
 	Claims selector.Claims[T]
-	// Scale says what to create, change and delete AFTER all patches for Claims have succeeded. If one of
-	// these patches failed, do not use Scale. Instead, call ScaleTo with the children that the
-	// owner really has, and use the result. After a failed adoption, Scale could delete a healthy
-	// child.
+	// Scale says what to create, change and delete AFTER all patches for Claims have succeeded. But if one of them
+	// failed, do not use Scale, because after a failed adoption it could delete a healthy child. Call ScaleTo with the
+	// children that the owner really has, and use its result.
 	Scale Scale[T]
-	// Blocked says why the plan is blocked. The Scale of a blocked plan contains nothing to do, even
-	// if there are too few or too many children, and only its field Outdated may be set. If the plan is
-	// not blocked, Blocked is zero.
+	// Blocked says why the plan is blocked, and is zero if it is not. The Scale of a blocked plan contains nothing to
+	// do, even if there are too few or too many children, and only its field Outdated may be set.
 	Blocked Blocked
 }
 
@@ -49,8 +46,8 @@ func (s Scale[T]) IsZero() bool {
 	return s.Create == 0 && len(s.Update)+len(s.Delete)+len(s.Discard) == 0
 }
 
-// String describes the plan in one line, with at most ten children from each list. Later releases
-// may change the wording, but not the JSON fields that MarshalJSON writes.
+// String describes the plan in one line, with at most ten children from each list. Later releases may change the
+// wording, but not the JSON fields that MarshalJSON writes.
 func (p Plan[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
@@ -110,14 +107,14 @@ func (s Scale[T]) String() string {
 	return strings.Join(parts, "; ")
 }
 
-const listed = 10
+const maxListed = 10
 
 func list[S ~[]E, E any](items S, text func(E) string) string {
 	var names []string
-	for _, item := range items[:min(len(items), listed)] {
+	for _, item := range items[:min(len(items), maxListed)] {
 		names = append(names, text(item))
 	}
-	if more := len(items) - listed; more > 0 {
+	if more := len(items) - maxListed; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
@@ -142,8 +139,8 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON encodes the Scale. Each child is represented by its namespace, name and UID. For each
-// child in Delete, the JSON also contains the criterion by which it was chosen.
+// MarshalJSON encodes the Scale. Each child is represented by its namespace, name and UID, and a child in Delete also
+// by the criterion by which it was chosen.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {
@@ -178,8 +175,7 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	}{s.Create, s.Names, changed, victims, discard, s.Deferred, s.Kept, s.MustStay, references(s.Doubled), s.Outdated})
 }
 
-// marshal returns the JSON encoding of v without escaping the character "<". An encoder that calls
-// MarshalJSON may still escape the character "<".
+// marshal returns the JSON encoding of v without escaping "<", although an encoder that calls MarshalJSON may.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -225,17 +221,15 @@ func nameOf[T metav1.Object](child T) string {
 	return object.Name(child)
 }
 
-// Blocked says why a plan creates, changes and deletes nothing. The zero value means that the plan
-// is not blocked.
+// Blocked says why a plan creates, changes and deletes nothing. The zero value is that of a plan that is not blocked.
 type Blocked struct {
 	Reason BlockedReason `json:"reason"`
-	// Until holds the time when the expectation expires, if Reason is ExpectationsPending. Make a
-	// new plan at this time or earlier. With any other Reason, this field is zero.
+	// Until is the time when the expectation expires, if Reason is ExpectationsPending, and zero otherwise. Make a new
+	// plan at this time or earlier.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String returns the reason, followed by the time in Until if this field is set. For the zero
-// value, the result is "".
+// String returns the reason, followed by the time in Until if it is set, and "" for the zero value.
 func (b Blocked) String() string {
 	if b.Until.IsZero() {
 		return string(b.Reason)
@@ -248,28 +242,23 @@ type BlockedReason string
 
 // The reasons of Plan.Blocked.
 const (
-	// ExpectationsPending means that the owner has an expectation, and that some of the expected
-	// creations or deletions have not been observed yet. Make a new plan when all expected
-	// creations and deletions have been observed, or when the expectation expires. The expiry
-	// causes no event, so requeue the owner for the time in Blocked.Until.
+	// ExpectationsPending means that some creations or deletions that the owner expects have not been observed yet.
+	// Make a new plan when all of them have been, or when the expectation expires. The expiry causes no event, so
+	// requeue the owner for the time in Blocked.Until.
 	ExpectationsPending BlockedReason = "expectations are pending"
-	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
-	// blocks every plan that would create, delete or discard a child, and every plan whose children
-	// need a change. If the owner has the wrong number of children, a stale view also blocks a plan
-	// without creations, deletions and discards. To get the number of children, add the active
-	// children, the orphans in Claims.Adopt, and the number in Facts.Undecided. The number of children
-	// is wrong if it differs from Spec.Replicas. List the children from the API server instead of the
-	// cache. Then call Manage with the children from the API server, and set Facts.Pending to
-	// expectations.Satisfied. If the list call fails, change nothing.
+	// ViewIsStale means that the expectation has expired, so the cache may be stale. It blocks every plan that would
+	// create, delete or discard a child, every plan whose children need a change, and every plan of an owner with the
+	// wrong number of children: the active ones, the orphans in Claims.Adopt and those in Facts.Undecided are together
+	// not as many as Spec.Replicas. List the children from the API server instead of the cache. Then call Manage with
+	// them, and with Facts.Pending set to expectations.Satisfied. If the list call fails, change nothing.
 	//
-	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
-	// contains only the changes that the cache does not show yet. While the record contains a
-	// change, the next plan is not made from the stale cache. Use expectations.Store.Add to record
-	// the calls of the new plan. Do not use the method Set, because it would drop the changes that
+	// Call expectations.SyncLive to correct the owner's record of expectations. The record then contains only the
+	// changes that the cache does not show yet, and while it contains any, the next plan is not made from the stale
+	// cache. Record the calls of the new plan with expectations.Store.Add, because Set would drop the changes that
 	// SyncLive has kept.
 	ViewIsStale BlockedReason = "view is stale"
-	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
-	// false. The garbage collector decides what happens to the owner's children.
+	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns false. The garbage
+	// collector decides what happens to its children.
 	OwnerDeleted BlockedReason = "owner is being deleted"
 	// Paused means that Spec.Paused is set, and that the owner is not being deleted.
 	Paused BlockedReason = "paused"

@@ -12,8 +12,8 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// In errors from this package, RefusedError.Reason is one of these constants, InvalidRollout,
-// InvalidChange, InvalidGroups or InvalidDeleteOptions.
+// In errors from this package, RefusedError.Reason is one of these constants, InvalidRollout, InvalidChange,
+// InvalidGroups or InvalidDeleteOptions.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -21,22 +21,20 @@ const (
 	InvalidSlots    = "InvalidSlots"
 )
 
-// A RefusedError means that the spec of the owner object cannot be used. Retrying is useless until
-// the owner changes. Use errors.As to find a RefusedError in an error. If your own function builds
-// the Spec, and the owner's spec is certainly a mistake, this function may also return a
-// RefusedError. A controller.Controller then reports one event, and does not retry until the owner
-// changes.
+// A RefusedError means that the spec of the owner object cannot be used, so retrying is useless until the owner
+// changes. Find it with errors.As. A function of yours that builds the Spec may also return one, if the owner's spec is
+// certainly a mistake. A controller.Controller then reports one event, and does not retry until the owner changes.
 type RefusedError struct {
-	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is
-	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, InvalidChange,
-	// InvalidGroups, InvalidDeleteOptions, or a reason of your own.
+	// Reason is the CamelCase reason of the event that is reported on the owner: InvalidSelector, InvalidReplicas,
+	// InvalidTemplate, InvalidSlots, InvalidRollout, InvalidChange, InvalidGroups, InvalidDeleteOptions, or one of your
+	// own.
 	Reason string
-	// Err describes the mistake, and names the object and the field. If Err is nil, Reason is the
-	// only detail in the error message.
+	// Err describes the mistake, and names the object and the field. If it is nil, the error message has no other
+	// detail than Reason.
 	Err error
 }
 
-// Error returns the message of Err. If Err is nil, Error returns a message that contains Reason.
+// Error returns the message of Err, or if Err is nil, one that contains Reason.
 func (e *RefusedError) Error() string {
 	switch {
 	case e == nil || object.IsNil(e.Err) && e.Reason == "":

@@ -16,24 +16,20 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related returns the children that belong to the owner or to one of its siblings, for use in
-// Facts.Related. Siblings are owners with the same controller, such as the ReplicaSets of one
-// Deployment. The parameter owners lists all possible siblings, including the owner itself.
+// Related returns the children that belong to the owner or to one of its siblings, for use in Facts.Related. Siblings
+// are owners with the same controller, such as the ReplicaSets of one Deployment. The parameter owners lists all
+// possible siblings, including the owner itself.
 //
-// A child with a controller belongs to the sibling that is its controller. A child without a
-// controller belongs to each sibling whose selector matches the child. In both cases, the child and
-// the sibling must be in the same namespace, unless the sibling is cluster-scoped. The function sel
-// returns the selector of an owner. For example, selector.ForReplicaSet is such a function. If sel
-// returns an error, nil or an empty selector for an owner, children without a controller do not
-// belong to this owner. If sel is nil, children without a controller belong to no owner. Two
-// controllers are the same if their UIDs are equal. If controllers have no UIDs, as with fake
-// clients, their namespace, group, kind and name are compared.
+// A child with a controller belongs to the sibling that is its controller, and a child without one to each sibling
+// whose selector matches it. In both cases they must be in the same namespace, unless the sibling is cluster-scoped.
+// The function sel returns the selector of an owner, as selector.ForReplicaSet does. If sel is nil, or returns an
+// error, nil or an empty selector for an owner, only children with a controller belong to it. Two controllers are the
+// same if their UIDs are equal, or without UIDs, as with fake clients, if their namespace, group, kind and name are.
 //
-// The result contains the children in the order of the input, without nil entries. If the owner is
-// nil or has no controller, the result is nil, even if the owner has children.
+// The result contains the children in the order of the input, without nil entries. It is nil if the owner is nil or has
+// no controller, even if the owner has children.
 //
-// Differs from Kubernetes: if a pod has a controller that is not a sibling, the pod is not in the
-// result, even if its labels match.
+// Differs from Kubernetes: a pod whose controller is not a sibling is not in the result, even if its labels match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -72,8 +68,7 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child belongs to one of the siblings (L3). The argument siblings holds
-// all siblings, keyed by UID. The argument selecting holds only those with a usable selector.
+// belongs reports whether a child belongs to one of the siblings (L3), of which only some have a usable selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -81,21 +76,20 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that the co-location criterion counts. If Facts.Related returns no
-// children, the result is nil (L2). Otherwise, the result consists of the owned children, followed
-// by the other children that Facts.Related returns. Each child is in the result once.
+// related returns the children that the co-location criterion counts, each of them once.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Facts.Related != nil {
 		others = withoutNil(s.Facts.Related())
 	}
 	switch {
-	case len(others) == 0:
+	case len(others) == 0: // the criterion is skipped (L2)
 		return nil
 	case slices.EqualFunc(owned, others, func(p, q T) bool { return object.Same(p, q) }):
 		return owned
 	}
 	all := slices.Concat(owned, others)
+	// Facts.Related lists the owned pods, too. Counted twice, they would raise the ranks of pods on their own nodes.
 	again, once := repeated(all), all[:0]
 	for i, child := range all {
 		if len(again) > 0 && again[0] == i {
@@ -107,7 +101,7 @@ func (s *Spec[T]) related(owned []T) []T {
 	return once
 }
 
-// withoutNil returns the children that are not nil. If no child is nil, it returns the same slice.
+// withoutNil returns the children that are not nil, in the same slice if none is nil.
 func withoutNil[T metav1.Object](children []T) []T {
 	if object.IndexNil(children) < 0 {
 		return children
@@ -115,8 +109,7 @@ func withoutNil[T metav1.Object](children []T) []T {
 	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }
 
-// repeated finds the objects that have the UID of an earlier object, and returns their indices.
-// Objects without a UID, such as those of fake clients, all count as different.
+// repeated returns the indices of the objects that have the UID of an earlier one. Objects without a UID all differ.
 func repeated[T metav1.Object](objs []T) []int {
 	if pods, ok := any(objs).([]*corev1.Pod); ok { // pods are the usual case, and reading their fields is faster than calling methods
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
@@ -128,11 +121,11 @@ func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
 	var uids [32]string // a small chunk, so that the processor can load several UIDs in parallel
 	at := 0
-	for some := range slices.Chunk(objs, len(uids)) {
-		for i, obj := range some {
+	for chunk := range slices.Chunk(objs, len(uids)) {
+		for i, obj := range chunk {
 			uids[i] = uidOf(obj)
 		}
-		for _, uid := range uids[:len(some)] {
+		for _, uid := range uids[:len(chunk)] {
 			if uid != "" && seen.Add(at, uid) != at {
 				again = append(again, at)
 			}

@@ -16,27 +16,24 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage computes a plan that gives the owner the children that spec describes. The plan says which
-// children to adopt, release, change and delete, and how many children to create. Manage makes no
-// API calls and does not change its arguments. The comments on Plan explain how to carry out a
-// plan. Children are pods or objects of any other type.
+// Manage computes a plan that gives the owner the children that spec describes. The plan says which children to adopt,
+// release, change and delete, and how many to create. Manage makes no API calls and does not change its arguments. The
+// comments on Plan explain how to carry it out. Children are pods or objects of any other type.
 //
-// The parameter objs lists the objects that can be children. Pass all objects of the children's
-// type in the owner's namespace. You may omit objects that another owner controls. Manage ignores
-// inactive objects, unless they must be discarded. If the owner is in a namespace, Manage also
-// ignores objects in other namespaces. A cluster-scoped owner may have children in any namespace.
-// The plan refers to the objects in objs, and the lists in Plan.Claims keep the order of objs. The
-// order of objs does not affect which objects are deleted.
+// The parameter objs lists the objects that can be children: all objects of the children's type in the owner's
+// namespace, or for a cluster-scoped owner in all namespaces. Those that another owner controls may be left out. Manage
+// ignores inactive objects unless they must be discarded, and if the owner is in a namespace, objects in others. The
+// plan refers to the objects in objs, and the lists in Plan.Claims keep their order, which does not affect which
+// objects are deleted.
 //
-// If Manage returns an error, the plan is zero. The error names the owner and the field. If the
-// owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
-// child that is listed twice is also an error, unless the plan ignores that child. Two entries are
-// the same child if their UIDs are equal. Entries without a UID, such as those of fake clients,
-// always count as different children.
+// If Manage returns an error, the plan is zero. The error names the owner and the field, and is a *RefusedError if the
+// owner's own spec is wrong. A nil object in objs is an error, and so is a child that is listed twice, unless the plan
+// ignores it. Two entries are the same child if their UIDs are equal, but entries without a UID, such as those of fake
+// clients, are all different.
 //
-// Differs from Kubernetes: Manage refuses negative replicas, a selector that matches everything or
-// nothing, and a template that the selector does not match. In these cases Kubernetes panics,
-// adopts every orphan, releases every pod, or creates pods forever.
+// Differs from Kubernetes: Manage refuses negative replicas, a selector that matches everything or nothing, and a
+// template that the selector does not match. In these cases Kubernetes panics, adopts every orphan, releases every pod,
+// or creates pods forever.
 func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
 		return Plan[T]{}, err
@@ -70,7 +67,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	marked := spec.marked(objs, func(obj T) bool {
 		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
 	})
-	scale, blocked, err := spec.scaleParts(spec.deal(parts, owned, ended, marked), objs)
+	scale, blocked, err := spec.scaleParts(spec.assign(parts, owned, ended, marked), objs)
 	if err == nil && scale.maker != nil {
 		err = scale.maker.err
 	}
@@ -81,16 +78,14 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 }
 
 // ScaleTo is the second half of Manage. It decides how many children to create, and which to change or delete. The
-// parameter owned lists the owner's children. If a patch for Plan.Claims failed, call ScaleTo before you create, change
-// or delete anything, and use the result instead of Plan.Scale. ScaleTo ignores inactive children, unless they must be
-// discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
-// the Scale contains nothing to do, and only its field Outdated may be set.
+// parameter owned lists the owner's children, and ScaleTo does not check whether the owner controls them. It ignores
+// inactive children, unless they must be discarded. If a patch for Plan.Claims failed, call ScaleTo before you create,
+// change or delete anything, and use its result instead of Plan.Scale. Where Manage would return a blocked plan, the
+// Scale contains nothing to do, and only its field Outdated may be set.
 //
-// Spec.Selector, Spec.New and Spec.Template are needed only by Scale.New, which returns an error if
-// it cannot use them. A loop that builds its children by itself needs none of them. ScaleTo gives no
-// new child a name that is in Facts.Taken, or that belongs to a child in the parameter owned. ScaleTo
-// does not know the names of any other objects. Otherwise, ScaleTo returns the same errors as
-// Manage.
+// A loop that builds its children by itself needs neither Spec.Selector nor Spec.New nor Spec.Template, because only
+// Scale.New uses them, and returns an error if it cannot. All other errors are those of Manage. No new child gets a
+// name in Facts.Taken or the name of a child in owned, but ScaleTo knows the names of no other objects.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
@@ -110,11 +105,11 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	scale, _, err := spec.scaleParts(spec.deal(parts, active, ended, spec.marked(owned, func(T) bool { return true })), owned)
+	scale, _, err := spec.scaleParts(spec.assign(parts, active, ended, spec.marked(owned, func(T) bool { return true })), owned)
 	return scale, err
 }
 
-// join returns the children of both lists. If b is empty, the result is the slice a itself.
+// join returns the children of both lists, or the slice a itself if b is empty.
 func join[T any](a, b []T) []T {
 	if len(b) == 0 {
 		return a
@@ -122,8 +117,7 @@ func join[T any](a, b []T) []T {
 	return slices.Concat(a, b)
 }
 
-// ended finds the owner's children that must be discarded, and sorts them by name. The function
-// ours reports whether a child belongs to the owner.
+// ended finds the children that must be discarded, sorted by name; ours reports whether a child is the owner's.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -166,7 +160,7 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 	return active, nil
 }
 
-// counts builds the function that reports whether a child of the owner counts as a replica.
+// counts returns the function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
 	if s.Rules.Active == nil && s.Rules.Leaving == nil && s.Rules.NoneEnds() { // the usual case, where the fields of pods are read without method calls
@@ -182,8 +176,7 @@ func (s *Spec[T]) counts() func(T) bool {
 	}
 }
 
-// claims decides which children to adopt, release, keep or ignore, by calling
-// selector.Claimer.Plan.
+// claims decides which children to adopt, release, keep or ignore.
 func (s *Spec[T]) claims(objs []T, parts []part[T]) (selector.Claims[T], error) {
 	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, parts)}
 	return claimer.Plan(objs)

@@ -25,8 +25,7 @@ const InvalidRollout = "InvalidRollout"
 // rolls reports whether MaxUnavailable or MaxSurge is set.
 func (s *Spec[T]) rolls() bool { return s.MaxUnavailable != nil || s.MaxSurge != nil }
 
-// rollout returns MaxUnavailable and MaxSurge as numbers. Percentages are rounded as in
-// Deployments.
+// rollout returns MaxUnavailable and MaxSurge as numbers, with percentages rounded as in Deployments.
 func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	if unavailable, err = s.share("maxUnavailable", s.MaxUnavailable, false); err != nil {
 		return 0, 0, err
@@ -45,8 +44,7 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 
 func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
 
-// share converts MaxUnavailable or MaxSurge to a number of children. A percentage is relative to
-// Replicas.
+// share converts MaxUnavailable or MaxSurge to a number of children, of which Replicas are 100%.
 func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
 	if value == nil {
 		return 0, nil
@@ -93,15 +91,15 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	return rules.Ready, nil
 }
 
-// availableBeside returns the function that is available, except that it returns false for children with a change in
-// flight, and for those that are being deleted.
+// availableBeside returns the function available, narrowed to children that neither leave nor have a change in flight.
 func (s *Spec[T]) availableBeside(updating sets.Set[types.UID]) func(T) bool {
 	rule, _ := s.available() // this cannot fail, because checkRollout has succeeded
+	// The change of one of three had no answer. That child may restart at any time, so it is not available until it has
+	// been read, and no second one is changed.
 	return func(c T) bool { return !s.Rules.isLeaving(c) && !updating.Has(object.ID(c)) && rule(c) }
 }
 
-// checkRollout returns an error if MaxUnavailable or MaxSurge cannot be used, or if the rules do
-// not define which children are available.
+// checkRollout returns an error if a rollout cannot be limited by MaxUnavailable, MaxSurge and the rules.
 func (s *Spec[T]) checkRollout() error {
 	if !s.rolls() {
 		return nil
@@ -123,24 +121,8 @@ type rolling[T metav1.Object] struct {
 	extra   int  // the number of children that are deleted without a replacement
 }
 
-// roll returns the Room for a rollout, which replaces the children that must go. Let R be the
-// number of wanted children, U be MaxUnavailable, and S be MaxSurge. Children that must go are
-// called old, and all other children are called new. The limits are:
-//
-//	create <= min(R - new, R + S - all)
-//	delete <= all - (R - U) - new ones that are not available, for old ones
-//	delete <= available - (R - U), for those that are available
-//
-// So a plan never lowers the number of available children below R - U. It never raises the number
-// of all children above R + S. A plan creates no child that a later plan of the rollout would
-// delete. With Slots and no SlotOf, MaxSurge is always 0. If such a plan may not delete any
-// child, it may fill one empty slot, even if the owner then has more than R children. With SlotOf,
-// lotsOf sets the limit for create.
-//
-// In the limit for create, the numbers new and all include children whose deletion is in flight. In
-// the limits for delete, no number includes children whose deletion is in flight. If Rules.Active
-// returns true for a child that is being deleted, the limit for create includes the child in the
-// number new until the child is gone.
+// roll narrows a Room to a rollout of R wanted children, of which U may be unavailable, with a surge of S. Children
+// that must go are old, and all others are fresh.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	roll := &rolling[T]{}
@@ -149,7 +131,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	for _, c := range staying {
 		must, isAvailable := r.mustGo(c), r.available(c)
 		if r.deleting.Has(object.ID(c)) {
-			again = append(again, c)
+			again = append(again, c) // it may be gone, so no limit of deletions counts it
 			continue
 		}
 		may := !must && r.mayGo(c)
@@ -158,6 +140,9 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 			oldUnready, freshUnready, mayGoUnready = oldUnready+one(must), freshUnready+one(!must), mayGoUnready+one(may)
 		}
 	}
+	//	old ones deleted       <= all - (R - U) - fresh ones that are not available
+	//	available ones deleted <= available - (R - U)
+	// A fresh one that is not available counts among all but does no work yet, so as in a Deployment it is subtracted.
 	least := wanted - unavailable
 	roll.spare, roll.most = max(ready-least, 0), max(old+fresh-least-freshUnready, 0)
 	roll.surplus = min(max(fresh-wanted, 0), mayGo)
@@ -169,24 +154,31 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	r.Delete = fromOld + fromNew + len(filter(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
 	r.kept = old + roll.surplus - fromOld - fromNew
 	r.roll = roll
-	if r.lots != nil { // each slot tells what it needs
+	if r.occupancy != nil { // occupancyOf has limited the creations
 		return r
 	}
 	if s.Slots != nil {
+		// web-1 is missing, web-4 is in no wanted slot, and none may be unavailable. So nothing can go before web-1 is
+		// there, and it is created even if there are then more than R.
 		if r.places = min(r.places, max(wanted-len(active), one(r.Delete == 0))); r.places < r.Create {
 			r.Create = r.places
 		}
 		return r
 	}
+	//	created <= min(R - fresh, R + S - all)
+	// More than R - fresh would be surplus at the end. A child counts here while its deletion is in flight, because
+	// that may have failed, and while it is being deleted and still active.
 	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
 	r.places -= min(r.places, len(s.Facts.Undecided)+r.returning)
 	r.Create = r.places
+	//	recalled <= R - those that stay and need not go - undecided - creations in flight
 	r.missing = wanted - (len(staying) - r.must) - len(s.Facts.Undecided) - len(r.creating)
 	return r
 }
 
 // mayGoAgain reports whether the deletion in flight of the child c may be sent again.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
+	// It had no answer, and others have become unavailable since. If this child is still there, it is needed.
 	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !room.available(c))
 }
 
@@ -225,12 +217,13 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// rolled chooses up to n children to delete in a rollout. Children whose deletion is in flight
-// come first, followed by the other children that must go. Without Slots, unready and unavailable
-// children come first among the children that must go.
+// rolled chooses up to n children to delete in a rollout.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
+	// Children whose deletion is in flight come first: they count as gone already, so they take nothing from the
+	// limits.
 	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
 	first := []podrank.Criterion[T]{podrank.First("in flight", again)}
+	// Those that do no work go first, because they cost no availability. With Slots, the slots and Rules.Order decide.
 	if s.Slots == nil {
 		if ready := s.Rules.Complete().Ready; ready != nil {
 			first = append(first, podrank.First("unready", func(c T) bool { return !ready(c) }))

@@ -11,21 +11,19 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room limits how many children may be created, changed and deleted now. Within these limits,
-// creations never cause too many children, and deletions never cause too few. Changes and the
-// deletions of a rollout never leave too few available children. This holds whether or not the calls
-// in flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room guarantees.
-// The zero Room allows nothing. A Room is safe for concurrent use if the functions in Spec.Rules
-// are safe for concurrent use.
+// A Room limits how many children may be created, changed and deleted now. Within these limits creations never cause
+// too many children and deletions never cause too few, and neither changes nor the deletions of a rollout leave too few
+// available. This holds whether or not the calls in flight succeed. RoomOf returns a Room, and docs/guarantee.md
+// describes what it guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions of its
+// Spec are.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the maximum numbers of children that a Scale may create and delete.
-	// These numbers apply only to a Scale that repeats calls in flight before it makes others. For
-	// any other Scale, the limits may be lower. Call the method Clamp to enforce the right limits
-	// for any Scale.
+	// Create and Delete are the maximum numbers of children that a Scale may create and delete, if it repeats calls in
+	// flight before it makes others. For any other Scale the limits may be lower, and the method Clamp enforces the
+	// right ones.
 	Create, Delete int
 	// Update is the maximum number of available children that a Scale may change in place if it deletes no available
-	// child. Changes that are Free, and those of unavailable children, do not count. If neither MaxUnavailable nor
-	// MaxSurge is set, Update is the number of active children. If Spec.Update is nil, it is 0, and no change is allowed.
+	// child. Changes that are Free, and those of unavailable children, do not count. Without MaxUnavailable and
+	// MaxSurge, Update is the number of active children. Without Spec.Update it is 0, and no change is allowed.
 	Update int
 
 	places   int                 // the number of free places before the creations in flight are subtracted; see the method room
@@ -49,15 +47,14 @@ type Room[T metav1.Object] struct {
 	recalling sets.Set[types.UID]
 	returning int // the number of those in recalling that may become active, and so hold a place
 
-	lots    *lots[T]       // nil without Spec.SlotOf
-	groups  []groupRoom[T] // the Room of each group, and the fields above but for the numbers are not set; nil without groups
-	groupOf func(T) string
+	occupancy *occupancy[T]  // nil without Spec.SlotOf
+	groups    []groupRoom[T] // the Room of each group, and the fields above except the numbers are not set; nil without groups
+	groupOf   func(T) string
 }
 
-// RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
-// children do not count as replicas. The parameter spec is the same as for ScaleTo. If the owner is
-// being deleted and Spec.Draining returns false, the Room is zero. RoomOf returns an error if spec
-// cannot be used, or if a child is nil.
+// RoomOf returns the Room of an owner. The parameter owned lists the owner's children, of which the inactive ones do
+// not count as replicas, and spec is the same as for ScaleTo. The Room is zero if the owner is being deleted and
+// Spec.Draining returns false. RoomOf returns an error if spec cannot be used, or if a child is nil.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -74,7 +71,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 		return Room[T]{}, err
 	}
 	var rooms []groupRoom[T]
-	for _, p := range spec.deal(parts, active, nil, spec.marked(owned, func(T) bool { return true })) {
+	for _, p := range spec.assign(parts, active, nil, spec.marked(owned, func(T) bool { return true })) {
 		changes, _, err := p.drift(p.owned)
 		if err != nil {
 			return Room[T]{}, err
@@ -91,39 +88,18 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	return spec.joinRooms(rooms), nil
 }
 
-// room computes the Room of an owner with these active children. These rules apply:
-//
-//   - A child is created only if a place for the child is free. Without slots, the number of places
-//     is Replicas. Each active child uses one place, even while the child is being deleted. Each
-//     pending adoption and each creation in flight also uses one place. If a Scale repeats a
-//     creation in flight, the repeated creation needs no second place. So creations in flight may
-//     be repeated even if there are more of them than places, but only as many as there are places
-//     before the creations in flight are subtracted. No other children are created in this case.
-//   - With slots, each wanted slot is a place. The place is free if no object in the list and no
-//     entry of Facts.Taken has the name of the slot. Pending adoptions and creations in flight use
-//     no place.
-//   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
-//     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
-//   - If at least Replicas children exist, all children that must go may be deleted at the same
-//     time. A child does not count as existing if its deletion is in flight and the child need not
-//     go. With slots, children outside the wanted slots must go, and only children in wanted slots
-//     count as existing.
-//   - With MaxUnavailable or MaxSurge, the method roll sets the limits, if a child must go or needs a
-//     change that is not Free. Otherwise surplus children are deleted as without these limits.
-//   - An available child may be changed if enough others stay available. A child with a change or a
-//     deletion in flight, or one that is being deleted, is not available.
-//   - Children that must stay are not deleted. Without slots, children that must be discarded and
-//     children of other owners use no place. If the deletion of a child that must be discarded is
-//     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
-//     belongs to another owner.
+// room computes the Room of an owner with these active children.
 func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T]) Room[T] { //nolint:funlen // one rule after the other
 	staying := s.staying(active)
+	//	created <= wanted - active - undecided - creations in flight that are not sent again
+	// A child that is being deleted and counts as active keeps its place until it is gone.
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
+	// The adoption of an orphan had no answer and may still succeed. Then the orphan is one of those wanted.
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
-	if r.lots = wanted.lots; r.lots != nil {
-		r.places = r.lots.places
+	if r.occupancy = wanted.occupancy; r.occupancy != nil {
+		r.places = r.occupancy.places
 	} else if s.Slots != nil {
-		r.places = wanted.missing
+		r.places = wanted.missing // creations in flight hold no place, because no second object can get the name of a slot
 	} else if len(s.Facts.CreationsInFlight) > 0 {
 		r.creating = sets.New(s.Facts.CreationsInFlight...)
 	}
@@ -131,9 +107,12 @@ func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T])
 	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.Facts.DeletionsInFlight) > 0 { // if none is set, any child may be deleted
 		inFlight := sets.New(s.Facts.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
+		// A deletion in flight of a discarded child, or of another owner's, takes nothing away, so only those of
+		// children that stay are looked for.
 		for _, c := range staying {
 			mayGo, mustGo := r.mayGo(c), r.mustGo(c)
 			may, r.must = may+one(mayGo), r.must+one(mustGo)
+			// web-1 is missing, so web-7 stands in for it, although it is in no wanted slot.
 			standsIn := s.Slots != nil && r.isOut(c)
 			standIns += one(standsIn)
 			if id := object.ID(c); inFlight.Has(id) {
@@ -143,17 +122,26 @@ func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T])
 		}
 	}
 	r.stuck, r.Create = max(r.surplus-may, 0), r.places
+	//	deleted <= staying - wanted - deletions in flight that are not sent again
+	// If all of them take effect and too few are left, because more are wanted now, none is sent again.
 	if r.surplus >= len(r.deleting) {
 		r.Delete = min(r.surplus-len(r.deleting)+again, may)
 	}
+	// All that must go may go at once if
+	//
+	//	wanted <= staying - deletions in flight of those that need not go
+	//
+	// and with slots, if that many stay in wanted slots. Otherwise they wait: one child is missing, and a full quota
+	// lets none be created, so if another one went, both would be missing.
 	if r.replaces = r.surplus-lost >= standIns; r.replaces {
 		r.Delete = max(r.Delete, r.must)
 	} else if r.surplus < standIns {
 		r.kept = max(r.must-r.Delete, 0)
 	}
+	//	recalled <= wanted - staying - undecided - creations in flight, which may fill the place
 	r.missing = int(s.Replicas) - len(staying) - len(s.Facts.Undecided) - len(r.creating)
 	if s.Slots != nil {
-		r.missing = len(marked)
+		r.missing = len(marked) // each in its own slot
 	}
 	if s.Update != nil {
 		r.updates, r.Update = true, len(active)
@@ -163,6 +151,7 @@ func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T])
 	}
 	for _, c := range marked {
 		if id := object.ID(c); r.updating.Has(id) {
+			// Its mark may have been taken back by a call without an answer, so it holds a place.
 			if r.recalling == nil {
 				r.recalling = sets.New[types.UID]()
 			}
@@ -179,6 +168,8 @@ func (s *Spec[T]) room(active, marked []T, wanted slots[T], changes []Change[T])
 	if r.updates {
 		s.limitChanges(&r, staying)
 	}
+	// While a change is needed, MaxUnavailable protects surplus children, too. Three of four are wanted, one may be
+	// unavailable, and two are available: if one of these went as surplus, one would be left.
 	if r.must > 0 || len(r.updating) > 0 || r.takesAway(changes) {
 		return s.roll(r, active, staying)
 	}
@@ -195,33 +186,33 @@ func (r *Room[T]) mustGo(c T) bool {
 
 func (r *Room[T]) mustStay(c T) bool { return r.rules.mustStay(c) }
 
-// isOut reports whether a child is outside the wanted slots. Without slots, isOut returns true for
-// every child.
+// isOut reports whether a child is outside the wanted slots, as every child is without slots.
 func (r *Room[T]) isOut(c T) bool {
-	if r.lots != nil {
-		return r.lots.isOut(c)
+	if r.occupancy != nil {
+		return r.occupancy.isOut(c)
 	}
 	return !r.held.Has(c.GetName())
 }
 
-// Clamp removes from a Scale the creations, changes and deletions that the Room does not allow. If the
-// Room allows a call in flight to be repeated, Clamp keeps the repeated call without counting it.
-// Calls that are not in flight are kept in the order of the Scale, until a limit of the Room is
-// reached. Deletions come before changes. If more creations are in flight than places are free, Clamp
-// keeps as many repeated creations as places are free, and no others. Scale.Discard does not change.
-// Changes and deletions of a nil object are removed, and so are changes to nil.
+// Clamp removes from a Scale the creations, changes and deletions that the Room does not allow. A call in flight that
+// the Room allows to be repeated is kept without being counted. Other calls are kept in the order of the Scale until a
+// limit of the Room is reached, and deletions come before changes. But if more creations are in flight than places are
+// free, Clamp keeps as many repeated creations as places are free, and no others. Changes and deletions of a nil object
+// are removed, and so are changes to nil. Scale.Discard does not change.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	if r.groups != nil {
 		return r.clampGroups(scale)
 	}
 	recalls, taken := r.clampRecalls(filter(scale.Update, func(c Change[T]) bool { return c.Recall && !object.IsNil(c.Object) && !object.IsNil(c.To) }))
+	//	created    <= wanted - active - undecided - other creations in flight
+	//	sent again <= wanted - active - undecided
 	again, free := r.places-taken, max(r.places-taken-len(r.creating), 0)
 	switch {
-	case r.lots != nil:
-		scale.Names = r.lots.clampNames(scale.Names, recalls, again, max(again-len(r.lots.sent), 0))
+	case r.occupancy != nil:
+		scale.Names = r.occupancy.clampNames(scale.Names, recalls, again, max(again-len(r.occupancy.sent), 0))
 		scale.Create = len(scale.Names)
 	case scale.Names == nil:
-		scale.Create = min(scale.Create, free)
+		scale.Create = min(scale.Create, free) // the server chooses new names, so none is sent again
 	default:
 		// Ten creations were sent twice, and eight of their pods were deleted. Each of the eight names may still make
 		// a pod for five minutes, but to send it again makes no second one. So 2 become 8 at once.
@@ -240,7 +231,9 @@ func (r *Room[T]) clampDeletions(victims []Deletion[T]) []Deletion[T] {
 	}
 	var surplus, replaced []Deletion[T]
 	isNil := object.NilOf[T]()
+	//	deleted <= staying - wanted - other deletions in flight
 	if left := r.surplus - len(r.deleting); left >= 0 {
+		// The rules are asked again, because a live list after a Conflict may show that a victim must stay.
 		surplus = filter(victims, func(v Deletion[T]) bool {
 			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(object.ID(v.Object)) || take(&left))
 		})
@@ -254,15 +247,13 @@ func (r *Room[T]) clampDeletions(victims []Deletion[T]) []Deletion[T] {
 	return surplus
 }
 
-// take subtracts one from the number that its argument points to. It reports whether the number was
-// positive before.
+// take subtracts one from a number, and reports whether the number was positive before.
 func take(left *int) bool {
 	*left--
 	return *left >= 0
 }
 
-// filter returns the elements for which the given function returns true. If there are none, the
-// result is nil.
+// filter returns the elements that keep accepts, or nil if there are none.
 func filter[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {
@@ -272,8 +263,8 @@ func filter[E any](list []E, keep func(E) bool) (kept []E) {
 	return kept
 }
 
-func one(is bool) int {
-	if is {
+func one(ok bool) int {
+	if ok {
 		return 1
 	}
 	return 0

@@ -17,24 +17,23 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Ordinals returns a function for Spec.Slots that names the slots base-0, base-1 and so on. The
-// parameter base is usually the owner's name.
+// Ordinals returns a function for Spec.Slots that names the slots base-0, base-1 and so on. The parameter base is
+// usually the owner's name.
 func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-// MaxSlots is the maximum number of slots. If Slots is set and Replicas is above MaxSlots, the spec
-// is refused. With Spec.Groups, this is the maximum of each group.
+// MaxSlots is the maximum number of slots, and with Spec.Groups that of each group. A spec with Slots and more Replicas
+// is refused.
 const MaxSlots = 1_000_000
 
-// slots describes the wanted slots. It holds only the names that a plan needs. The zero value
-// describes a spec without slots.
+// slots holds the names of wanted slots that a plan needs, and its zero value those of a spec without slots.
 type slots[T metav1.Object] struct {
-	held    sets.Set[string] // wanted slots whose names belong to an object or are in Facts.Taken
-	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
-	missing int              // the number of free wanted slots
-	order   []string         // those that are held or free, in their order
-	lots    *lots[T]         // what fitSlots finds out, with SlotOf
+	held      sets.Set[string] // wanted slots whose names belong to an object or are in Facts.Taken
+	free      []string         // names of the first free wanted slots, at most as many as a plan can fill
+	missing   int              // the number of free wanted slots
+	order     []string         // those that are held or free, in their order
+	occupancy *occupancy[T]    // with SlotOf; fitSlots sets it
 }
 
 // SlotIn returns the slot of a name that a plan with Spec.SlotOf has chosen: the part before the last "-".
@@ -48,15 +47,13 @@ func (s *Spec[T]) slotOf(child T) string {
 	return s.SlotOf(child)
 }
 
-// wanted returns the wanted slots. It calls Slots at most Replicas times. It stops as soon as it
-// has found a slot for each name in objs and Taken, and as many free slots as a plan can fill. It
-// returns an error if a free slot has an illegal name, or if two slots have the same name.
-func (s *Spec[T]) wanted(objs []T) (is slots[T], err error) {
+// wanted finds the wanted slots that a plan needs.
+func (s *Spec[T]) wanted(objs []T) (wanted slots[T], err error) {
 	if s.Slots == nil {
-		return is, nil
+		return wanted, nil
 	}
 	if s.Replicas > MaxSlots {
-		return is, s.refuse(InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
+		return wanted, s.refuse(InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
 	taken, owner := sets.New[string](), object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range join(objs, s.Facts.Undecided) {
@@ -73,31 +70,33 @@ func (s *Spec[T]) wanted(objs []T) (is slots[T], err error) {
 		}
 	}
 	check, chosen := s.checkNames(), sets.New[string]()
-	is.held = sets.New[string]()
-	for i := 0; i < int(s.Replicas) && (len(is.free) < s.burst() || len(is.held) < len(taken)); i++ {
+	wanted.held = sets.New[string]()
+	// Ten of a million slots are filled. To name all of them takes seconds and a gigabyte, so the loop ends when it has
+	// met each name in use and as many free slots as one plan can fill.
+	for i := 0; i < int(s.Replicas) && (len(wanted.free) < s.burst() || len(wanted.held) < len(taken)); i++ {
 		name := s.Slots(i)
 		if s.SlotOf != nil && len(name) > maxBase {
 			return slots[T]{}, s.refuse(InvalidSlots, "slot %d is %q, which is longer than %d characters", i, name, maxBase)
 		}
-		is.order = append(is.order, name)
+		wanted.order = append(wanted.order, name)
 		switch {
-		case is.held.Has(name) || chosen.Has(name):
+		case wanted.held.Has(name) || chosen.Has(name):
 			return slots[T]{}, s.refuse(InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
 		case taken.Has(name):
-			is.held.Insert(name)
-		case len(is.free) < s.burst():
+			wanted.held.Insert(name)
+		case len(wanted.free) < s.burst():
 			if err := check(name); err != nil {
 				return slots[T]{}, s.refuse(InvalidSlots, "slot %d is %q: %w", i, name, err)
 			}
 			chosen.Insert(name)
-			is.free = append(is.free, name)
+			wanted.free = append(wanted.free, name)
 		}
 	}
-	is.missing = int(s.Replicas) - len(is.held)
-	return is, nil
+	wanted.missing = int(s.Replicas) - len(wanted.held)
+	return wanted, nil
 }
 
-// mayAdopt returns a filter that reports whether an orphan may be adopted. It is nil if all may.
+// mayAdopt returns the filter of the orphans that may be adopted, or nil if all may.
 func (s *Spec[T]) mayAdopt(objs []T, parts []part[T]) func(T) bool {
 	if s.GroupOf == nil {
 		return parts[0].mayFill(objs, parts[0].wanted)
@@ -110,13 +109,13 @@ func (s *Spec[T]) mayAdopt(objs []T, parts []part[T]) func(T) bool {
 		if owner.Controls(obj) {
 			return true
 		}
-		may, listed := filters[s.GroupOf(obj)] // a group that is not listed wants none
+		may, listed := filters[s.GroupOf(obj)]
+		// An orphan of a group that is not listed would be adopted, and then deleted as surplus.
 		return listed && (may == nil || may(obj))
 	}
 }
 
-// mayFill returns the filter of mayAdopt for one part. For each wanted slot without an active child of the owner, the
-// filter allows one orphan, unless another one for the slot is undecided.
+// mayFill returns the filter of mayAdopt for one part.
 func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 	if s.Slots == nil && !s.NoAdoption { // the usual case, which needs no function
 		return nil
@@ -131,7 +130,9 @@ func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 			free.Delete(s.slotOf(obj))
 		}
 	}
-	for _, obj := range s.Facts.Undecided { // the server may have adopted it
+	// The adoption of an orphan for web-1 had no answer, so it may be ours already. If a second one were adopted, there
+	// would be two in web-1.
+	for _, obj := range s.Facts.Undecided {
 		free.Delete(s.slotOf(obj))
 	}
 	return func(obj T) bool {
@@ -140,23 +141,21 @@ func (s *Spec[T]) mayFill(objs []T, wanted slots[T]) func(T) bool {
 		}
 		slot := s.slotOf(obj)
 		isFree := free.Has(slot)
-		free.Delete(slot)
+		free.Delete(slot) // so of two orphans for one slot, only the first is adopted
 		return isFree
 	}
 }
 
-// fitSlots changes the rules so that owned children outside the wanted slots must go. Among these
-// children, the child in the highest slot is deleted first. If several children share a wanted
-// slot, all of them must stay, and only the oldest counts. fitSlots returns the children that
-// count, and the others sorted by name and namespace.
+// fitSlots returns the children that count and those that share a wanted slot with an older one, and changes the rules
+// so that children outside the wanted slots must go, the highest slot first.
 func (s *Spec[T]) fitSlots(owned, marked []T, wanted *slots[T]) (counted, doubled []T, err error) {
 	if s.Slots == nil {
 		return owned, nil, nil
 	}
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
 	if s.SlotOf != nil {
-		wanted.lots = s.lotsOf(owned, marked, wanted)
-		counted, isOut = owned, wanted.lots.isOut
+		wanted.occupancy = s.occupancyOf(owned, marked, wanted)
+		counted, isOut = owned, wanted.occupancy.isOut
 	} else {
 		counted, doubled = onePerSlot(owned, *wanted)
 	}
@@ -169,6 +168,7 @@ func (s *Spec[T]) fitSlots(owned, marked []T, wanted *slots[T]) (counted, double
 	s.Rules.MustGo = func(child T) bool { return isOut(child) || mustGo != nil && mustGo(child) }
 	s.Rules.Order = order
 	if len(doubled) > 0 {
+		// Which of them is wanted is not known, so even the oldest one stays.
 		refused := sets.New[string]()
 		for _, child := range doubled {
 			refused.Insert(child.GetName())
@@ -181,9 +181,6 @@ func (s *Spec[T]) fitSlots(owned, marked []T, wanted *slots[T]) (counted, double
 }
 
 // onePerSlot leaves the oldest child in each wanted slot, and all children outside the wanted slots.
-//
-// A user who may create objects in some namespace can give the owner's name and UID to a second web-0.
-// The owner has no namespace, so both are its children, and no rule says which of them is wanted.
 func onePerSlot[T metav1.Object](owned []T, wanted slots[T]) (counted, doubled []T) {
 	compare := func(a, b T) int {
 		return cmp.Or(
@@ -203,6 +200,8 @@ func onePerSlot[T metav1.Object](owned []T, wanted slots[T]) (counted, doubled [
 		return owned, nil
 	}
 	for _, child := range owned {
+		// A user who may create objects in some namespace can give the owner's name and UID to a second web-0. The
+		// owner has no namespace, so both are its children, and no rule says which of them is wanted.
 		if wanted.held.Has(child.GetName()) && compare(child, first[child.GetName()]) != 0 {
 			doubled = append(doubled, child)
 		} else {
@@ -213,12 +212,11 @@ func onePerSlot[T metav1.Object](owned []T, wanted slots[T]) (counted, doubled [
 	return counted, doubled
 }
 
-// orderAfter returns an order that consists of the given criteria, followed by the criteria of the
-// rules.
+// orderAfter returns an order of the given criteria, followed by those of the rules.
 func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
-		order = pods
+		order = pods // the zero Order of pods means this one
 	}
 	order, err := podrank.NewOrder(slices.Concat(first, order.Criteria())...)
 	if err != nil {
@@ -227,9 +225,8 @@ func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], e
 	return order, nil
 }
 
-// A slot is a string for comparing names. It consists of the length of the name in hexadecimal
-// digits, followed by the name itself. Slots are compared as strings, so web-10 is higher than
-// web-9.
+// A slot is the length of a name in hexadecimal digits, followed by the name itself. Slots are compared as strings, so
+// web-10 is higher than web-9.
 type slot string
 
 // String returns the name.
@@ -238,8 +235,7 @@ func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 // slotLength is the number of hexadecimal digits at the start of a slot.
 const slotLength = 8
 
-// highestSlot returns a criterion that ranks children by their slots. The child in the highest slot
-// comes first. The criterion ranks only children for which isOut returns true.
+// highestSlot returns a criterion that ranks the children that are out, the one in the highest slot first.
 func highestSlot[T metav1.Object](isOut func(T) bool, slotOf func(T) string) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
 		if !isOut(child) {
@@ -250,19 +246,19 @@ func highestSlot[T metav1.Object](isOut func(T) bool, slotOf func(T) string) pod
 	}).Reverse()
 }
 
-// lots is what SlotOf tells of the wanted slots.
-type lots[T metav1.Object] struct {
-	slotOf  func(T) string
-	mustGo  func(T) bool        // the author's rule, except for those that must stay
-	keepers sets.Set[types.UID] // one child in each wanted slot that has any
-	vacant  []string            // the slots to fill, those with a creation in flight first
-	sent    map[string]string   // a creation in flight of each vacant slot that has one
-	open    sets.Set[string]    // the slots to which a marked child may come back
-	back    sets.Set[string]    // the slots of the recalls in flight
-	places  int                 // how many of the vacant slots may be filled
+// An occupancy says, with SlotOf, which children keep the wanted slots, and which slots need a child.
+type occupancy[T metav1.Object] struct {
+	slotOf    func(T) string
+	mustGo    func(T) bool        // the author's rule, except for those that must stay
+	keepers   sets.Set[types.UID] // one child in each wanted slot that has any
+	vacant    []string            // the slots to fill, those with a creation in flight first
+	sent      map[string]string   // a creation in flight of each vacant slot that has one
+	open      sets.Set[string]    // the slots to which a marked child may return
+	returning sets.Set[string]    // the slots of the recalls in flight
+	places    int                 // how many of the vacant slots may be filled
 }
 
-func (l *lots[T]) isOut(c T) bool { return !l.keepers.Has(object.ID(c)) }
+func (o *occupancy[T]) isOut(c T) bool { return !o.keepers.Has(object.ID(c)) }
 
 // keepers chooses the child that each wanted slot keeps.
 func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets.Set[types.UID] {
@@ -276,8 +272,8 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 	for _, children := range bySlot {
 		for _, isBetter := range []func(T) bool{
 			func(c T) bool { return !s.Rules.isLeaving(c) },
-			func(c T) bool { return !mustGo(c) },
-			s.Rules.mustStay, // the other one can go
+			func(c T) bool { return !mustGo(c) }, // the successor, and not the old one
+			s.Rules.mustStay,                     // the other one can go
 			// A deletion without an answer may have taken effect, so another child is the better keeper.
 			func(c T) bool { return !gone.Has(object.ID(c)) },
 		} {
@@ -288,7 +284,7 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 		if len(children) > 1 {
 			if !isRanked { // once, because it looks at all children
 				ranking, isRanked = s.ranking(owned), true
-				ranking.MustStay = nil // all of them must stay, or none
+				ranking.MustStay = nil // all of them must stay, or none, and Select would then return none of them
 			}
 			order := podrank.Select(children, len(children), ranking)
 			children = []T{order[len(order)-1].Object}
@@ -298,20 +294,20 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 	return keepers
 }
 
-// lotsOf finds the slots that need a child. A slot is vacant if it has no active child. Under the limits of a rollout,
-// a child that must go does not count, so that its successor can come before it goes.
-func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
-	rules := s.Rules // fitSlots changes those of the Spec
+// occupancyOf finds out which slots have a child, and which need one.
+func (s *Spec[T]) occupancyOf(owned, marked []T, wanted *slots[T]) *occupancy[T] {
+	rules := s.Rules // fitSlots changes those of the Spec, and mustGo must not see that
 	mustGo := func(c T) bool { return rules.MustGo != nil && rules.MustGo(c) && !rules.mustStay(c) }
-	l := &lots[T]{
+	o := &occupancy[T]{
 		slotOf: s.SlotOf, mustGo: mustGo, keepers: s.keepers(owned, wanted, mustGo),
-		sent: map[string]string{}, open: sets.New[string](), back: sets.New[string](),
+		sent: map[string]string{}, open: sets.New[string](), returning: sets.New[string](),
 	}
 	occupied, staying, used := sets.New[string](), sets.New[string](), sets.New[string]()
 	all := len(owned) + len(s.Facts.Undecided)
 	for _, c := range owned {
 		slot, leaves, stays := s.SlotOf(c), s.Rules.isLeaving(c), s.Rules.mustStay(c)
-		old := s.rolls() && (l.isOut(c) && !stays || mustGo(c))
+		// Within the limits of a rollout, a child that must go occupies no slot, so that its successor can come first.
+		old := s.rolls() && (o.isOut(c) && !stays || mustGo(c))
 		if used.Insert(slot); !old || leaves { // one that leaves and is active is replaced when it is gone
 			occupied.Insert(slot)
 		}
@@ -319,9 +315,10 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
 			staying.Insert(slot)
 		}
 		// The number was lowered, and web-7 must stay for an hour. If it took a place, web-0 would be empty for so long.
-		all -= one(stays && !leaves && l.isOut(c))
+		all -= one(stays && !leaves && o.isOut(c))
 	}
 	for _, c := range s.Facts.Undecided {
+		// The adoption may still take effect, or may have done so.
 		occupied.Insert(s.SlotOf(c))
 		staying.Insert(s.SlotOf(c))
 	}
@@ -329,44 +326,47 @@ func (s *Spec[T]) lotsOf(owned, marked []T, wanted *slots[T]) *lots[T] {
 	for _, c := range marked {
 		if recalled.Has(object.ID(c)) { // it may have been taken back
 			occupied.Insert(s.SlotOf(c))
-			l.back.Insert(s.SlotOf(c))
+			o.returning.Insert(s.SlotOf(c))
 			all += one(s.Rules.Active == nil || !s.Rules.Active(c))
 		}
 	}
 	for _, name := range s.Facts.CreationsInFlight {
 		slot := SlotIn(name)
-		staying.Insert(slot) // for all that is known
-		if wanted.held.Has(slot) && !occupied.Has(slot) && l.sent[slot] == "" {
-			l.sent[slot] = name
+		staying.Insert(slot) // its child may exist
+		if wanted.held.Has(slot) && !occupied.Has(slot) && o.sent[slot] == "" {
+			o.sent[slot] = name
 		}
 	}
-	l.places = int(s.Replicas)
+	o.places = int(s.Replicas)
 	for _, slot := range wanted.order {
 		switch {
 		case occupied.Has(slot):
-			l.places--
-		case l.sent[slot] == "":
-			l.vacant = append(l.vacant, slot)
+			o.places--
+		case o.sent[slot] == "":
+			o.vacant = append(o.vacant, slot)
 		}
 		if !staying.Has(slot) {
-			l.open.Insert(slot)
+			o.open.Insert(slot)
 		}
 	}
+	//	filled <= R + S - all
 	if _, surge, _ := s.rollout(); s.rolls() { // children that are leaving elsewhere count, too
-		l.places = min(l.places, max(int(s.Replicas)+surge-all, 0))
+		o.places = min(o.places, max(int(s.Replicas)+surge-all, 0))
 	}
-	slices.SortStableFunc(l.vacant, func(a, b string) int { return one(used.Has(a)) - one(used.Has(b)) }) // an empty slot before an overlap
-	sent := filter(wanted.order, func(slot string) bool { return l.sent[slot] != "" })
-	l.vacant = append(sent, l.vacant...)
-	return l
+	slices.SortStableFunc(o.vacant, func(a, b string) int { return one(used.Has(a)) - one(used.Has(b)) }) // an empty slot before an overlap
+	// Those come first that may be filled already: sent again, their names make no second child.
+	sent := filter(wanted.order, func(slot string) bool { return o.sent[slot] != "" })
+	o.vacant = append(sent, o.vacant...)
+	return o
 }
 
-// clampRecalls returns the recalls that fill slots, and how many of them need one that is vacant.
-func (l *lots[T]) clampRecalls(r *Room[T], changes []Change[T]) (recalls []Change[T], places int) {
-	open := l.open.Clone()
+// clampRecalls returns the recalls that fill slots, and how many places they take.
+func (o *occupancy[T]) clampRecalls(r *Room[T], changes []Change[T]) (recalls []Change[T], places int) {
+	open := o.open.Clone()
 	recalls = filter(changes, func(c Change[T]) bool {
-		slot, again := l.slotOf(c.Object), r.recalling.Has(object.ID(c.Object))
-		if !c.Recall || !open.Has(slot) || !again && l.back.Has(slot) || l.mustGo(c.Object) {
+		slot, again := o.slotOf(c.Object), r.recalling.Has(object.ID(c.Object))
+		// Another child of the slot was taken back without an answer. With this one there may be two.
+		if !c.Recall || !open.Has(slot) || !again && o.returning.Has(slot) || o.mustGo(c.Object) {
 			return false
 		}
 		if !again && !r.isActive(c.Object) {
@@ -381,15 +381,15 @@ func (l *lots[T]) clampRecalls(r *Room[T], changes []Change[T]) (recalls []Chang
 	return recalls, places
 }
 
-// clampNames returns the names of the creations that fill slots. The recalls fill theirs.
-func (l *lots[T]) clampNames(names []string, recalls []Change[T], again, free int) []string {
-	left := sets.New(l.vacant...)
+// clampNames returns the names of creations for slots that are left vacant by these recalls.
+func (o *occupancy[T]) clampNames(names []string, recalls []Change[T], again, free int) []string {
+	left := sets.New(o.vacant...)
 	for _, c := range recalls {
-		left.Delete(l.slotOf(c.Object))
+		left.Delete(o.slotOf(c.Object))
 	}
 	return filter(names, func(name string) bool {
 		slot := SlotIn(name)
-		sent := l.sent[slot]
+		sent := o.sent[slot]
 		may := left.Has(slot) && (sent == name && take(&again) || sent == "" && take(&free))
 		if may {
 			left.Delete(slot)
@@ -398,14 +398,14 @@ func (l *lots[T]) clampNames(names []string, recalls []Change[T], again, free in
 	})
 }
 
-// toFill returns the slots for new children. The recalls fill theirs.
-func (is *slots[T]) toFill(recalls []Change[T]) []string {
-	if is.lots == nil {
-		return is.free
+// toFill returns the slots for new children, without those that these recalls fill.
+func (w *slots[T]) toFill(recalls []Change[T]) []string {
+	if w.occupancy == nil {
+		return w.free
 	}
 	filled := sets.New[string]()
 	for _, c := range recalls {
-		filled.Insert(is.lots.slotOf(c.Object))
+		filled.Insert(w.occupancy.slotOf(c.Object))
 	}
-	return filter(is.lots.vacant, func(slot string) bool { return !filled.Has(slot) })
+	return filter(w.occupancy.vacant, func(slot string) bool { return !filled.Has(slot) })
 }

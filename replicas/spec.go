@@ -26,136 +26,122 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// DefaultBurstReplicas is the maximum number of children that one plan creates or deletes if
-// Spec.BurstReplicas is 0.
+// DefaultBurstReplicas is the maximum number of children that one plan creates or deletes if Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
 // SpecOfPods is the Spec of an owner whose children are pods.
 type SpecOfPods = Spec[*corev1.Pod]
 
-// A Spec describes the desired children of an owner. It contains everything that Manage needs,
-// except the existing children. ReplicaSetSpec and ReplicationControllerSpec return a Spec. For a
-// kind of your own, fill in the fields of a Spec yourself. The functions of this package do not
-// change a Spec. A Spec is safe for concurrent use if its functions are safe for concurrent use.
+// A Spec describes the desired children of an owner. It contains everything that Manage needs, except the existing
+// children. ReplicaSetSpec and ReplicationControllerSpec return a Spec, and for a kind of your own, you fill in the
+// fields yourself. The functions of this package do not change a Spec. It is safe for concurrent use if its functions
+// are.
 type Spec[T metav1.Object] struct {
-	// Owner is the object that owns the children, and is required. A child belongs to the owner if
-	// its controller reference has the owner's UID. If the owner has no UID, as with fake clients,
-	// the group, kind and name are compared instead. If the owner has a deletionTimestamp, nothing
-	// is adopted, released or created. If the owner has a deletionTimestamp, its children are
-	// deleted only if the owner also has the finalizer in the field Finalizer.
+	// Owner is the object that owns the children, and is required. A child belongs to the owner if its controller
+	// reference has the owner's UID, or without a UID, as with fake clients, the owner's group, kind and name. While
+	// the owner has a deletionTimestamp, nothing is adopted, released or created, and its children are deleted only if
+	// the owner also has the finalizer in the field Finalizer.
 	Owner metav1.Object
-	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
-	// While an owner with this finalizer is being deleted, all its children are deleted. The rules,
-	// the order and the limits of deletions are the same as in any other plan. If the owner also
-	// has the finalizer "orphan", its children are not deleted. You must add the finalizer to the
-	// owner, and remove it when the owner has no children left. If Finalizer is empty, no plan
-	// deletes the children of a deleted owner.
+	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone. While an owner with
+	// this finalizer is being deleted, all its children are deleted, with the rules, the order and the limits of any
+	// other plan. But if the owner also has the finalizer "orphan", its children are not deleted. You must add the
+	// finalizer to the owner, and remove it when the owner has no children left. If Finalizer is empty, no plan deletes
+	// the children of a deleted owner.
 	//
-	// A deleted owner needs no new children, so Paused and everything that describes or replaces
-	// children is ignored, and a mistake in it is not refused: BaseName, Replicas, the names of
-	// Slots, Template, New, MinReadySeconds, MaxUnavailable, MaxSurge, Facts.Undecided and
-	// Rules.ReadyWithin. But without a usable Selector, no child of the owner is known. So if
-	// Selector is refused, or if Kind.Spec returns an error, the owner and its children are kept. A
-	// Controller says so in an event at once, and again each hour.
+	// A deleted owner needs no new children, so Paused and everything that describes or replaces children is ignored,
+	// and a mistake in it is not refused: BaseName, Replicas, the names of Slots, Template, New, MinReadySeconds,
+	// MaxUnavailable, MaxSurge, Facts.Undecided and Rules.ReadyWithin. But without a usable Selector, no child of the
+	// owner is known. So if Selector is refused, or if Kind.Spec returns an error, the owner and its children are kept.
+	// A Controller says so in an event at once, and again each hour.
 	//
-	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the
-	// children, in its own order.
+	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the children, in its own
+	// order.
 	Finalizer string
-	// Kind is the owner's kind. It is written into the owner references of adopted and created
-	// children. The fields Version and Kind are required. The field Group is empty for the core
-	// group. If the owner's TypeMeta contains another group or kind, the Spec is refused. A TypeMeta
-	// without an apiVersion, as fixtures often have it, names no group.
+	// Kind is the owner's kind, which is written into the owner references of adopted and created children. Its Version
+	// and Kind are required, and its Group is empty for the core group. The Spec is refused if the owner's TypeMeta
+	// contains another group or kind, but a TypeMeta without an apiVersion, as fixtures often have it, names no group.
 	Kind schema.GroupVersionKind
-	// BaseName is the part before the "-" in the names of new children. If BaseName is empty, the
-	// owner's name is used. If it is not empty and not a legal object name, the Spec is refused.
+	// BaseName is the part before the "-" in the names of new children. If it is empty, the owner's name is used. A
+	// BaseName that is not a legal object name is refused.
 	BaseName string
-	// Paused means that nothing is created, changed or deleted. The plan still contains Claims, and
-	// its Blocked has the reason Paused. A Controller still writes the status. An owner that is being
-	// deleted is never paused; see Finalizer.
+	// Paused means that nothing is created, changed or deleted. The plan still contains Claims, its Blocked has the
+	// reason Paused, and a Controller still writes the status. An owner that is being deleted is never paused; see
+	// Finalizer.
 	Paused bool
 	// Replicas is the desired number of active children. A negative number is refused.
 	Replicas int32
-	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
-	// such as an ordinal, a zone or a node. If i is below Replicas, slot i is called a wanted slot.
-	// Unless SlotOf is set, each child has the name of its slot. The function Ordinals returns a function that you can
-	// use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have
-	// the same name, or if Replicas is above MaxSlots. For each plan, Slots is called with
-	// ascending i, but only until the plan has found the slots that it needs. If the plan does not
-	// need a slot, a mistake in the name of the slot may not be found. If Slots is nil, no child
-	// has its own place.
+	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place, such as an ordinal,
+	// a zone or a node. If Slots is nil, no child has. Slot i is called a wanted slot if i is below Replicas. Unless
+	// SlotOf is set, each child has the name of its slot. The function Ordinals returns a function that you can use as
+	// Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have the same name, or if
+	// Replicas is above MaxSlots. Each plan calls Slots with ascending i, but only until it has found the slots that it
+	// needs, so a mistake in the name of another slot may not be found.
 	//
-	// A plan creates a child for each empty wanted slot, in the order of the slots. If an object in
-	// the list still has the name of the slot, the new child is created after this object is gone.
-	// For example, the object may be a child that is being deleted. An orphan is adopted only if it
-	// has the name of an empty wanted slot.
+	// A plan creates a child for each empty wanted slot, in the order of the slots. But while an object in the list has
+	// the name of the slot, for example a child that is being deleted, the new child waits until that object is gone.
+	// An orphan is adopted only if it has the name of an empty wanted slot.
 	//
-	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
-	// the wanted slots are deleted before all others. Among the children outside the wanted slots,
-	// the child with the longest name is deleted first. If the names of several children have the
-	// same length, these children are deleted in reverse alphabetical order. So web-10 is deleted
-	// before web-9. While a wanted slot is empty, a plan does not reduce the number of children
-	// below Replicas, but it creates and deletes at the same time. For example, Replicas is 3, and
-	// web-0, web-2, web-3 and web-4 exist. Then the first plan creates web-1 and deletes web-4, and
-	// the next one deletes web-3. So a quota must leave room for one more child for each empty
-	// slot. If it is full, only the creations wait. If two active children have the name of the same
-	// wanted slot, that slot is left alone; see Scale.Doubled.
+	// An active child outside the wanted slots must go, before all others, unless MustStay keeps it. Of several, the
+	// one with the longest name goes first, and of equally long names, the last in alphabetical order. So web-10 goes
+	// before web-9. While a wanted slot is empty, a plan does not reduce the number of children below Replicas, but it
+	// creates and deletes at the same time. For example, Replicas is 3, and web-0, web-2, web-3 and web-4 exist. Then
+	// the first plan creates web-1 and deletes web-4, and the next one deletes web-3. So a quota must leave room for
+	// one more child for each empty slot. If it is full, only the creations wait. If two active children have the name
+	// of the same wanted slot, that slot is left alone; see Scale.Doubled.
 	//
-	// Slots also decides which child goes. For example, an owner of web-0, web-1 and web-2 is to keep
-	// web-0 and web-2. Its spec then asks for two replicas and names ordinal 1, both in one update,
-	// and Slots returns web-0 and web-2, as in the example of Spec.
+	// Slots also decides which child goes. For example, an owner of web-0, web-1 and web-2 is to keep web-0 and web-2.
+	// Its spec then asks for two replicas and names ordinal 1, both in one update, and Slots returns web-0 and web-2,
+	// as in the example of Spec.
 	//
-	// If Slots is set, Facts.Names is not called.
+	// With Slots, Facts.Names is called only if SlotOf is also set.
 	Slots func(i int) string
-	// SlotOf returns the slot of a child, usually from a label or an annotation, and may be set with Slots. The name of a
-	// child is then its slot, "-" and up to 5 other characters; SlotIn returns the slot of a name, for New. So the old and
-	// the new child of a slot can overlap, and MaxSurge may be above 0. SlotOf must return equal results for equal
-	// children, and the slot of its name for each child that New returns. If SlotOf is nil, the slot of a child is its
-	// name.
+	// SlotOf returns the slot of a child, usually from a label or an annotation, and may be set with Slots. If it is
+	// nil, the slot of a child is its name. Otherwise the name of a child is its slot, "-" and up to 5 other
+	// characters, and SlotIn returns the slot of a name, for New. So the old and the new child of a slot can overlap,
+	// and MaxSurge may be above 0. SlotOf must return equal results for equal children, and the slot of its name for
+	// each child that New returns.
 	//
 	// In each wanted slot, one child is the keeper: of those that need not go, the one that would be deleted last. All
 	// other children are like children outside the wanted slots. A slot without an active child is filled at once, in a
-	// rollout also one whose children must all go, as far as MaxSurge and MaxUnavailable allow. A creation in flight fills
-	// only its own slot. If Rules.Active does not count a child that is leaving, its slot is filled at once.
+	// rollout also one whose children must all go, as far as MaxSurge and MaxUnavailable allow. A creation in flight
+	// fills only its own slot. If Rules.Active does not count a child that is leaving, its slot is filled at once.
 	//
 	// The Spec is refused with the reason InvalidSlots if Slots is nil, or if a slot is longer than 57 characters.
 	SlotOf func(child T) string
-	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
-	// everything, or cannot match any object.
+	// Selector decides which objects can be children. It is refused if it is nil, matches everything, or cannot match
+	// any object.
 	Selector labels.Selector
-	// NoAdoption means that the owner adopts nothing. Orphans that match Selector are then in
-	// Claims.Ignored, as objects of other owners are, and a child that loses its controller
-	// reference is no child any more. So a person can take a pod out of service by removing its
-	// reference, and the next plan replaces the pod. An orphan with the name of a slot still has
-	// this name. If NoAdoption is false, matching orphans are adopted, as in Kubernetes.
+	// NoAdoption means that the owner adopts nothing, whereas usually matching orphans are adopted, as in Kubernetes.
+	// Orphans that match Selector are then in Claims.Ignored, as objects of other owners are, and a child that loses
+	// its controller reference is no longer a child. So a person can take a pod out of service by removing its
+	// reference, and the next plan replaces the pod. An orphan with the name of a slot still has this name.
 	NoAdoption bool
-	// Template is the template of new pods. It is used only if New is nil and the children are
-	// pods. The labels of the template must match Selector.
+	// Template is the template of new pods, and is used only if New is nil and the children are pods. Its labels must
+	// match Selector.
 	Template *corev1.PodTemplateSpec
-	// New returns the object for a new child, and must return a different object with each call.
-	// The argument of New is the name of the new child. With Slots, the name of the child is the
-	// name of its slot. If the API server chooses the name, the argument is "". Otherwise, the
-	// returned object must have the name in the argument or no name. New sets the content of the
-	// child and its labels, which must match Selector. Scale.New sets the namespace, the name and
-	// the controller reference. If New is nil, pods are built from Template. For children that are
-	// not pods, a nil New is an error of Manage if a child must be created.
+	// New returns the object for a new child, a different one with each call. Its argument is the name of the child,
+	// which with Slots and without SlotOf is the name of its slot, and the object must have this name or none. If the
+	// API server chooses the name, the argument is "". New sets the content of the child and its labels, which must
+	// match Selector. Scale.New sets the namespace, the name and the controller reference. If New is nil, pods are
+	// built from Template, but for other children Manage returns an error if a child must be created.
 	//
-	// Children may share what their objects point to. For example, all children may get the same
-	// map of labels, or a map of the owner in the cache. A Controller sends a deep copy of each
-	// child, so no client changes what is shared. In a loop of your own, copy a child before you
-	// change its maps, or before a client decodes the answer into it.
+	// Children may share what their objects point to, such as a map of labels, or a map of the owner in the cache. A
+	// Controller sends a deep copy of each child, so no client changes what is shared. In a loop of your own, copy a
+	// child before you change its maps, or before a client decodes the answer into it.
 	New func(name string) (T, error)
-	// Groups divides the children into parts, each with its own number, names and limits, such as the head and the workers
-	// of a cluster. Each group is planned as if it were the only one, so no group waits for another. Selector, Rules,
-	// Update, Retire, Finalizer, Paused and BurstReplicas are those of all groups, and BurstReplicas limits each of them.
-	// If GroupOf is set, a Group replaces these fields of the Spec, which are then refused: BaseName, Replicas, Slots,
-	// Template, New, MaxUnavailable, MaxSurge and MaxDeletions. The Spec is refused with the reason InvalidGroups if two
-	// groups have the same name, BaseName or slot, or if Facts.Names is nil and a group has no Slots.
+	// Groups divides the children into parts, each with its own number, names and limits, such as the head and the
+	// workers of a cluster. Each group is planned as if it were the only one, so no group waits for another. Selector,
+	// Rules, Update, Retire, Finalizer, Paused and BurstReplicas are those of all groups, and BurstReplicas limits each
+	// of them. But these fields of the Spec are replaced by those of each Group, and are refused if GroupOf is set:
+	// BaseName, Replicas, Slots, Template, New, MaxUnavailable, MaxSurge and MaxDeletions. The Spec is refused with the
+	// reason InvalidGroups if two groups have the same name, BaseName or slot, or if Facts.Names is nil and a group has
+	// no Slots.
 	Groups []Group[T]
 	// GroupOf returns the name of a child's group, usually the value of a label, and is required with Groups. It must
 	// return equal results for equal children, and is also called for orphans that match Selector.
 	//
-	// A group that is no longer in Groups is a group of 0 without limits, so its children are deleted. If GroupOf returns
-	// "", the child counts for no group, and is neither deleted nor changed, except while the owner is drained by its
+	// A group that is no longer in Groups is a group of 0 without limits, so its children are deleted. A child of the
+	// group "" counts for no group, and is neither deleted nor changed, except while the owner is drained by its
 	// Finalizer. So if a Kind gets groups and has children without the label, GroupOf should return their group, and
 	// Update can set the label. An orphan is adopted only if its group is in Groups.
 	GroupOf func(child T) string
@@ -168,9 +154,8 @@ type Spec[T metav1.Object] struct {
 	//
 	// A change that is not Free makes its child unavailable, so MaxUnavailable limits these changes together with the
 	// deletions, which come first. While a child needs such a change, no plan lowers the number of available children
-	// below Replicas minus MaxUnavailable. A percentage that would be rounded down to 0 is 1 for changes. If neither
-	// MaxUnavailable nor MaxSurge is set, all children are changed at once. BurstReplicas limits the changes of one plan,
-	// too.
+	// below Replicas minus MaxUnavailable. A percentage that would be rounded down to 0 is 1 for changes. Without
+	// MaxUnavailable and MaxSurge, all children are changed at once. BurstReplicas limits the changes of one plan, too.
 	//
 	// Children that must go are not changed, and Update is not called if Rules.MustGo returns true. Children that must
 	// stay get only Free changes. A child that is being deleted is changed only if Rules.Active counts it. While the
@@ -181,74 +166,67 @@ type Spec[T metav1.Object] struct {
 	// client, a webhook or a default of the server undoes a change, Update returns the same change again. A Controller
 	// reports that in an event, and makes the change again after a minute, and later after up to five.
 	//
-	// The Spec is refused with the reason InvalidChange if a Change cannot be made. It is also refused if a change is
-	// not Free and can never be made, because MaxUnavailable is the number 0, or only MaxSurge is set. If the children
-	// are pods and one of the two limits is set, the Spec is refused if a change is not Free and neither Rules.Ready nor
-	// Rules.Available is set.
+	// The Spec is refused with the reason InvalidChange if a Change cannot be made. This includes one that is not Free
+	// and can never be made, because MaxUnavailable is the number 0, or only MaxSurge is set. With either limit,
+	// it also includes a change of a pod that is not Free, unless Rules.Ready or Rules.Available is set.
 	Update func(child T) Change[T]
 	// Retire returns the change that asks a child to leave, or if leaves is false, the change that takes that back. Set
 	// Retire if children drain before they are deleted, or if their own controller deletes them. The plan then contains
-	// a mark in place of the delete call; see Deletion.Mark. If the result is zero, the child is deleted by a call, or
-	// cannot be taken back. Rules.Leaving must report the mark, and nothing else may be changed by it.
+	// a mark in place of the delete call; see Deletion.Mark. But if the result is zero, the child is deleted by a call,
+	// or cannot be taken back. Rules.Leaving must report the mark, and nothing else may be changed by it.
 	//
-	// A mark counts like a deletion: limits and order are the same, MustStay prevents it, and a marked child is replaced
-	// as Rules.Leaving says. Who deletes it at last is the child's own controller, or Rules.Discard ("it has drained").
-	// If fewer children stay than are wanted, a plan takes marks back before it creates a child, those first that would
-	// have been deleted last. A child that must go is never taken back. With Slots and without SlotOf, a marked child keeps its slot
-	// until it is gone, so two hours of draining are two hours without a replacement. While the owner is drained by its
-	// Finalizer, its children are marked too.
+	// A mark counts like a deletion: limits and order are the same, MustStay prevents it, and a marked child is
+	// replaced as Rules.Leaving says. In the end its own controller deletes it, or Rules.Discard ("it has drained").
+	// While fewer children stay than are wanted, a plan takes marks back before it creates a child, those first that
+	// would have been deleted last, but never that of a child that must go. With Slots and without SlotOf, a marked
+	// child keeps its slot until it is gone, so two hours of draining are two hours without a replacement. While the
+	// owner is drained by its Finalizer, its children are marked too.
 	//
 	// Put the reason of your request into the mark, and let Discard compare it: a mark that was left from an earlier
 	// request must not delete a member that has not drained for this one. The Spec is refused with the reason
 	// InvalidChange if Leaving is nil, or if a Change cannot be made.
 	Retire func(child T, leaves bool) Change[T]
-	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
-	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
-	// is refused.
+	// MinReadySeconds is how many seconds a child must be ready before it counts as available. It affects a plan only
+	// if MaxUnavailable or MaxSurge is set. A negative number is refused.
 	MinReadySeconds int32
-	// BurstReplicas is the maximum number of children that one plan creates, changes or discards, and
-	// also of those that it deletes unless MaxDeletions is set. Later plans do the rest of the work. If
-	// BurstReplicas is 0, DefaultBurstReplicas is used. A negative number is refused.
+	// BurstReplicas is the maximum number of children that one plan creates, changes or discards, and also of those
+	// that it deletes unless MaxDeletions is set. Later plans do the rest of the work. 0 means DefaultBurstReplicas,
+	// and a negative number is refused.
 	BurstReplicas int
-	// MaxDeletions is the maximum number of children that one plan deletes, in place of
-	// BurstReplicas. It may be above BurstReplicas, so an owner can grow slowly and shrink fast.
-	// MaxDeletions is not a disruption budget, because the next plan may delete children before
-	// other children are ready. If MaxDeletions is nil, BurstReplicas limits deletions. If it is 0,
+	// MaxDeletions is the maximum number of children that one plan deletes, in place of BurstReplicas. It may be above
+	// BurstReplicas, so an owner can grow slowly and shrink fast. It is not a disruption budget, because the next plan
+	// may delete children before other children are ready. Nil means that BurstReplicas limits deletions, and 0 that
 	// nothing may be deleted now. A negative number is refused.
 	MaxDeletions *int
-	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
-	// of Rules.MustGo or Rules.ReadyWithin, and makes the changes that Update returns. A plan of a
-	// rollout never lowers the number of available children below Replicas minus MaxUnavailable. It
-	// never raises the number of all children above Replicas plus MaxSurge, with one exception. If
-	// Slots is set and a plan may not delete any child, the plan may fill one empty slot, even if the
-	// owner then has more than Replicas children. Each of the two limits is a number or a percentage of Replicas. As in a
-	// Deployment, a percentage in MaxUnavailable is rounded down, and a percentage in MaxSurge is
-	// rounded up. If both limits are 0 after rounding, and at least one of them is a percentage,
-	// one child may be unavailable.
+	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because of Rules.MustGo or
+	// Rules.ReadyWithin, and makes the changes that Update returns. A plan of a rollout never lowers the number of
+	// available children below Replicas minus MaxUnavailable, and never raises the number of all children above
+	// Replicas plus MaxSurge. But with Slots, a plan that may not delete any child may fill one empty slot, even if the
+	// owner then has more than Replicas children. With SlotOf, a child outside the wanted slots that must stay does not
+	// count for MaxSurge.
 	//
-	// A plan of a rollout may both create and delete children. Children that are not ready or not
-	// available are deleted first. With Slots, the order in Rules decides which children are
-	// deleted first. No available child is deleted while too few children are available. A plan
-	// does not create a child that a later plan of the same rollout would delete. With Slots,
+	// Each of the two limits is a number or a percentage of Replicas. As in a Deployment, a percentage in
+	// MaxUnavailable is rounded down and one in MaxSurge up, and if both limits are then 0 and at least one of them is
+	// a percentage, one child may be unavailable. If only one of them is set, the other is 0. If both are nil, all
+	// children that must go are deleted at the same time.
+	//
+	// A plan of a rollout may both create and delete children, but it creates none that a later plan of the same
+	// rollout would delete. Children that are not ready or not available are deleted first, and no available one is
+	// deleted while too few are available. With Slots, the order in Rules decides which children are deleted first, and
 	// children outside the wanted slots must also go.
 	//
-	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
-	// go are deleted at the same time. The Spec is refused if a limit is negative, or if
-	// MaxUnavailable is above 100%. With Slots and without SlotOf, the Spec is also refused if MaxSurge is not 0. The
-	// Spec is also refused if children must go, but a rollout could never replace them because both
-	// limits are 0.
+	// The Spec is refused if a limit is negative, if MaxUnavailable is above 100%, or if MaxSurge is not 0 with Slots
+	// and without SlotOf. It is also refused if children must go that a rollout could never replace because both limits
+	// are 0.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
-	// DeleteOptions are the options with which children are deleted, such as the grace period, or
-	// the propagation policy for what the children own themselves. The zero DeleteOptions leave
-	// both to the server if the children are pods. All other children are deleted with Background
-	// propagation, unless a policy is set here, or a finalizer of the garbage collector in the
-	// child says what becomes of its dependents. Preconditions are refused, because each deletion
-	// has its own, and so is DryRun.
-	//
-	// Without a policy, the server would orphan the dependents of a batch/v1 Job and a v1
-	// ReplicationController, and delete those of all other objects.
+	// DeleteOptions are the options with which children are deleted, such as the grace period, or the propagation
+	// policy for what the children own themselves. The zero DeleteOptions leave both to the server if the children are
+	// pods. Without a policy, the server would orphan the dependents of a batch/v1 Job and a v1 ReplicationController,
+	// and delete those of all other objects, so children that are not pods are deleted with Background propagation. But
+	// a policy that is set here counts, and so does a finalizer of the garbage collector in the child, which says what
+	// becomes of its dependents. Preconditions are refused, because each deletion has its own, and so is DryRun.
 	DeleteOptions metav1.DeleteOptions
 	// Facts are what the caller knows of this moment. The other fields say what the owner wants.
 	Facts Facts[T]
@@ -256,84 +234,71 @@ type Spec[T metav1.Object] struct {
 	group string // the name of the group that this Spec plans alone
 }
 
-// Facts are what the caller of Manage knows of the moment at which a plan is made. A loop of your own fills them
-// in for each plan, with the clock, a name generator, and what a ledger.Ledger remembers. A Controller fills them
-// in itself, so a Kind.Spec leaves them zero, except that it may set Related and Taken. Only Now is required.
+// Facts are what the caller of Manage knows of the moment at which a plan is made. A loop of your own fills them in for
+// each plan, with the clock, a name generator, and what a ledger.Ledger remembers. A Controller fills them in itself,
+// so a Kind.Spec leaves them zero, except that it may set Related and Taken. Only Now is required.
 type Facts[T metav1.Object] struct {
 	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
-	// Names returns a name for a new child. The name should consist of the given prefix and at most
-	// 5 other characters, and with groups or SlotOf these contain no "-". With groups, the prefix is the base of the
-	// group and "-", and with SlotOf, the slot and "-". Otherwise it is BaseName or the owner's name, followed by "-" and truncated
-	// to 58 characters. So the name has at most 63 characters. If the name is in Taken, or belongs
-	// to an object in the list or to another new child, Names is called again. An illegal name is
-	// an error. If BaseName is empty and the owner's own name is illegal, Names may return any name
-	// that is not empty. Only fake clients accept an owner with an illegal name. If Names is nil,
-	// the API server chooses the names.
+	// Names returns a name for a new child, which should consist of the given prefix and at most 5 other characters,
+	// and so has at most 63. The prefix is BaseName or the owner's name, followed by "-" and truncated to 58
+	// characters. But with groups it is the base of the group and "-", with SlotOf the slot and "-", and in both cases
+	// the other characters contain no "-". If the name is in Taken, or belongs to an object in the list or to another
+	// new child, Names is called again. An illegal name is an error, but if BaseName is empty and the owner's own name
+	// is illegal, which only fake clients accept, any name will do that is not empty. If Names is nil, the API server
+	// chooses the names.
 	Names func(prefix string) string
-	// Undecided lists orphans that may belong to the owner already, or may be adopted later. Do not
-	// pass these orphans to Manage too, because Manage would plan to adopt them. Each of them holds
-	// a place, so a plan creates one child fewer for it. With Slots, it holds only its
-	// slot, and with Groups, a place in its group. Deletions are not affected. A nil object is refused.
+	// Undecided lists orphans that may belong to the owner already, or may be adopted later. Do not pass these orphans
+	// to Manage too, because Manage would plan to adopt them. Each of them holds a place, so a plan creates one child
+	// fewer for it. With Slots, it holds only its slot, and with Groups, a place in its group. Deletions are not
+	// affected. A nil object is refused.
 	Undecided []T
-	// CreationsInFlight lists the names of children whose creation got no response and may still
-	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
-	// creation if the name begins with the prefix that is passed to Names, and if no object has the
-	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
-	// child counts as existing, except with Slots. With Slots, the child can fill only the slot
-	// of its name, and with Groups, it counts in the group of its name. If another object has the name, the server will refuse the creation. In
-	// this case, put the name into Taken instead.
+	// CreationsInFlight lists the names of children whose creation got no response and may still take effect, such as
+	// those that the method InFlight of a ledger.Ledger returns. A plan repeats these creations in the order of the
+	// slice, if the name begins with the prefix that is passed to Names and no object has it. A child whose creation is
+	// not repeated counts as existing. But with Slots, it can fill only the slot of its name, and with Groups, it
+	// counts in the group of its name. If another object has the name, the server will refuse the creation, so put the
+	// name into Taken instead.
 	CreationsInFlight []string
-	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
-	// take effect. When a plan decides how many children to create, it counts the children in
-	// DeletionsInFlight as existing. When a plan decides how many children to delete, it counts the
-	// children in DeletionsInFlight as already deleted. A plan that deletes children repeats these
-	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
-	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID.
+	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still take effect. They count
+	// as existing when a plan decides how many children to create, and as deleted when it decides how many to delete. A
+	// plan that deletes children repeats these deletions before any others. A UID that belongs to no child is ignored.
+	// For a child without a UID, as with fake clients, use its namespace, "/" and its name instead.
 	DeletionsInFlight []types.UID
 	// UpdatesInFlight lists the UIDs of children whose change got no response and may still take effect. Such a child
-	// does not count as available. So if it still needs a change, the plan repeats the change before all others, even if
-	// no available child may be changed now. A child that is leaving also holds a place, because its mark may have been
-	// taken back. Changes that are Free need not be listed. A UID that belongs to no child is ignored. If a child has no
-	// UID, see DeletionsInFlight.
+	// does not count as available. So if it still needs a change, the plan repeats the change before all others, even
+	// if no available child may be changed now. A child that is leaving also holds a place, because its mark may have
+	// been taken back. Changes that are Free need not be listed. A UID that belongs to no child is ignored. For a child
+	// without a UID, see DeletionsInFlight.
 	UpdatesInFlight []types.UID
-	// Taken contains names that new children must not get. Each of them belongs to another object,
-	// or another object may still get it. The names of the objects in the list and in Undecided
-	// need not be repeated here.
+	// Taken contains names that new children must not get, because they belong to other objects, or other objects may
+	// still get them. The names of the objects in the list and in Undecided need not be repeated here.
 	Taken []string
-	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
-	// of one Deployment are siblings. The function Related in this package finds these children.
-	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
-	// Related is nil or returns no children, this criterion is skipped. If it returns children, the
-	// owned children are counted too. A child whose UID is in both lists is counted once. A plan
-	// that deletes children, or whose children need a change, calls Related once. Other plans do not
-	// call Related.
+	// Related returns the children of the owner and of its siblings, such as all ReplicaSets of one Deployment. The
+	// function Related in this package finds them. Kubernetes' own order deletes a pod sooner if more related pods are
+	// active on its node. The owned children are counted too, and a child whose UID is in both lists once. If Related
+	// is nil or returns no children, this criterion is skipped. A plan that deletes children, or whose children need a
+	// change, calls Related once. Other plans do not call it.
 	Related func() []T
-	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State
-	// BEFORE you list the children. If Pending is expectations.Waiting, a plan contains Claims, but
-	// creates, changes and deletes nothing.
+	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State BEFORE you list the
+	// children. While Pending is expectations.Waiting, a plan contains Claims, but creates, changes and deletes
+	// nothing.
 	//
-	// If Pending is expectations.Expired, a plan that would create or delete something is blocked with
-	// the reason ViewIsStale, and so is a plan whose children need a change. A plan is also blocked if
-	// the owner has the wrong number of children. To get the number of children, add the active
-	// children, the orphans in Claims.Adopt, and those in Undecided. The number of children is wrong
-	// if it differs from Replicas. The number of children can be wrong even if the plan creates and
-	// deletes nothing. For example, MaxDeletions or MustStay may prevent the deletion of surplus
-	// children. If the number of children is right and none needs a change, a plan without creations,
-	// deletions and discards is not blocked by ViewIsStale. But a stale list may contain the right
-	// number of children by chance. So if Pending is Expired, list the children from the API server
-	// even if the plan is empty. You may skip this list call if the cached list already shows all
-	// outstanding changes that expectations.Store.Get returns.
+	// If Pending is expectations.Expired, a plan is blocked that would create or delete something, whose children need
+	// a change, or whose owner has the wrong number of children; see ViewIsStale. The number can be wrong even if
+	// nothing would be created or deleted, for example because MaxDeletions or MustStay prevents the deletion of
+	// surplus children. But it can also be right by chance, because the list is stale. So list the children from the
+	// API server even if the plan is empty, unless the cached list already shows all outstanding changes that
+	// expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
 
-// ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Facts.Now, and may set
-// BurstReplicas and the other Facts. Owner and Template refer to the objects in rs.
+// ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Facts.Now, and may set BurstReplicas and the
+// other Facts. Owner and Template refer to the objects in rs.
 //
-// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
-// server stores a ReplicaSet with one of these errors. In these cases Kubernetes panics, releases
-// every pod, or adopts every orphan.
+// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API server stores a
+// ReplicaSet with one of these errors, for which Kubernetes panics, releases every pod, or adopts every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (SpecOfPods, error) {
 	if rs == nil {
 		return SpecOfPods{}, errors.New("replicas: replica set is nil")
@@ -356,8 +321,8 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (SpecOfPods, error) {
 	}, nil
 }
 
-// ReplicationControllerSpec returns the Spec of a ReplicationController, as ReplicaSetSpec does for
-// a ReplicaSet. A nil template is also an error.
+// ReplicationControllerSpec returns the Spec of a ReplicationController, as ReplicaSetSpec does for a ReplicaSet. A nil
+// template is also an error.
 func ReplicationControllerSpec(rc *corev1.ReplicationController) (SpecOfPods, error) {
 	if rc == nil {
 		return SpecOfPods{}, errors.New("replicas: replication controller is nil")
@@ -409,8 +374,7 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind returns the group and kind in the owner's TypeMeta, or "" if they do not differ from
-// Spec.Kind.
+// otherKind returns the group and kind in the owner's TypeMeta if they differ from Spec.Kind, and "" if not.
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
@@ -475,8 +439,7 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin returns an error if ScaleTo cannot use the spec. It also sets Rules to the rules that apply
-// at the time in Now. If the owner is being deleted, begin keeps only what deletions need.
+// begin returns an error if ScaleTo cannot use the spec, and otherwise prepares it for the time in Now.
 func (s *Spec[T]) begin() error {
 	if err := s.checkOwner(); err != nil {
 		return err
@@ -513,8 +476,7 @@ func (s *Spec[T]) deletionsOnly() Spec[T] {
 	}
 }
 
-// Wanted returns the desired number of children. The result is Replicas, or the sum of all groups, or 0 if Draining
-// returns true.
+// Wanted returns the desired number of children: Replicas or the sum of all groups, but 0 if Draining returns true.
 func (s *Spec[T]) Wanted() int32 {
 	if s.Draining() {
 		return 0
@@ -526,13 +488,14 @@ func (s *Spec[T]) Wanted() int32 {
 	return int32(min(wanted, math.MaxInt32))
 }
 
-// Draining reports whether the owner is being deleted and is kept by the Finalizer until its
-// children are gone. If the owner also has the finalizer "orphan", Draining returns false.
+// Draining reports whether the owner is being deleted and is kept by the Finalizer until its children are gone. It
+// returns false if the owner also has the finalizer "orphan".
 func (s *Spec[T]) Draining() bool {
 	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
 		return false
 	}
 	has := s.Owner.GetFinalizers()
+	// kubectl delete --cascade=orphan leads to the finalizer "orphan": the children must outlive their owner.
 	return slices.Contains(has, s.Finalizer) && !slices.Contains(has, metav1.FinalizerOrphanDependents)
 }
 
@@ -599,14 +562,15 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked returns the reason why nothing may be created, changed or deleted. If there is no such reason, the
-// result is the zero Blocked. The owner's deletion is checked first, because it cannot be undone.
+// blocked returns the reason why nothing may be created, changed or deleted, or the zero Blocked.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
+	// First, because a deletion cannot be undone. The garbage collector deletes the children or orphans them.
 	case s.isEnding() && !s.Draining():
 		return Blocked{Reason: OwnerDeleted}
 	case s.Paused:
 		return Blocked{Reason: Paused}
+	// The cache does not show yet what the last pass created, so this one would create it again.
 	case s.Facts.Pending == expectations.Waiting:
 		return Blocked{Reason: ExpectationsPending, Until: s.Facts.Now.Add(s.Facts.PendingFor)}
 	}
