@@ -20,7 +20,7 @@ const (
 	spareTries = 100
 )
 
-// names chooses the names of n new children, none of which belongs to an object in objs.
+// names chooses the names of n new children, so that none belongs to an object in objs.
 func (s *Spec[T]) names(n int, free []string, objs []T, occupancy *occupancy[T]) ([]string, error) {
 	if s.Slots != nil && occupancy == nil {
 		return free[:n], nil

@@ -21,7 +21,7 @@ import (
 // possible siblings, including the owner itself.
 //
 // A child with a controller belongs to the sibling that is its controller, and a child without one to each sibling
-// whose selector matches it. In both cases they must be in the same namespace, unless the sibling is cluster-scoped.
+// whose selector matches it. In both cases the two must be in the same namespace, unless the sibling is cluster-scoped.
 // The function sel returns the selector of an owner, as selector.ForReplicaSet does. If sel is nil, or returns an
 // error, nil or an empty selector for an owner, only children with a controller belong to it. Two controllers are the
 // same if their UIDs are equal, or without UIDs, as with fake clients, if their namespace, group, kind and name are.
@@ -68,7 +68,7 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child belongs to one of the siblings (L3), of which only some have a usable selector.
+// belongs reports whether a child belongs to one of the siblings (L3); selecting holds those with a usable selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -89,7 +89,7 @@ func (s *Spec[T]) related(owned []T) []T {
 		return owned
 	}
 	all := slices.Concat(owned, others)
-	// Facts.Related lists the owned pods, too. Counted twice, they would raise the ranks of pods on their own nodes.
+	// Facts.Related usually lists the owned pods, too. Counted twice, they would raise the ranks on their own nodes.
 	again, once := repeated(all), all[:0]
 	for i, child := range all {
 		if len(again) > 0 && again[0] == i {

@@ -22,9 +22,9 @@ import (
 //
 // The parameter objs lists the objects that can be children: all objects of the children's type in the owner's
 // namespace, or for a cluster-scoped owner in all namespaces. Those that another owner controls may be left out. Manage
-// ignores inactive objects unless they must be discarded, and if the owner is in a namespace, objects in others. The
-// plan refers to the objects in objs, and the lists in Plan.Claims keep their order, which does not affect which
-// objects are deleted.
+// ignores inactive objects unless they must be discarded, and if the owner is in a namespace, objects in other
+// namespaces. The plan refers to the objects in objs, and the lists in Plan.Claims keep their order, which does not
+// affect which objects are deleted.
 //
 // If Manage returns an error, the plan is zero. The error names the owner and the field, and is a *RefusedError if the
 // owner's own spec is wrong. A nil object in objs is an error, and so is a child that is listed twice, unless the plan

@@ -44,7 +44,7 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 
 func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
 
-// share converts MaxUnavailable or MaxSurge to a number of children, of which Replicas are 100%.
+// share converts MaxUnavailable or MaxSurge to a number of children; a percentage is one of Replicas.
 func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
 	if value == nil {
 		return 0, nil
@@ -121,8 +121,8 @@ type rolling[T metav1.Object] struct {
 	extra   int  // the number of children that are deleted without a replacement
 }
 
-// roll narrows a Room to a rollout of R wanted children, of which U may be unavailable, with a surge of S. Children
-// that must go are old, and all others are fresh.
+// roll narrows a Room to a rollout with R wanted children, U that may be unavailable, and a surge of S. Children that
+// must go are old, and all others are fresh.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	roll := &rolling[T]{}

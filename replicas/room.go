@@ -52,9 +52,9 @@ type Room[T metav1.Object] struct {
 	groupOf   func(T) string
 }
 
-// RoomOf returns the Room of an owner. The parameter owned lists the owner's children, of which the inactive ones do
-// not count as replicas, and spec is the same as for ScaleTo. The Room is zero if the owner is being deleted and
-// Spec.Draining returns false. RoomOf returns an error if spec cannot be used, or if a child is nil.
+// RoomOf returns the Room of an owner. The parameter owned lists the owner's children, but inactive ones do not count
+// as replicas, and spec is the same as for ScaleTo. The Room is zero if the owner is being deleted and Spec.Draining
+// returns false. RoomOf returns an error if spec cannot be used, or if a child is nil.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err

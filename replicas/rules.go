@@ -49,8 +49,8 @@ type Rules[T metav1.Object] struct {
 	// for at least this time must go, as if MustGo had returned true for it. ReadyWithin is refused if it is negative
 	// or below Spec.MinReadySeconds, and for children that are not pods, if Ready is nil.
 	ReadyWithin time.Duration
-	// NotReadySince returns the time since which a child has been unready, or the zero time if that is unknown and
-	// ReadyWithin does not apply to the child. If neither NotReadySince nor Ready is set, the time comes from the Ready
+	// NotReadySince returns the time since which a child has been unready, or the zero time if that is unknown, so
+	// that ReadyWithin does not apply to the child. If neither NotReadySince nor Ready is set, the time comes from the Ready
 	// condition of the pod, or without one, from its creationTimestamp. If you set Ready and ReadyWithin without using
 	// a Controller, also set NotReadySince.
 	//

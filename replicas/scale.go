@@ -24,8 +24,8 @@ type PodScale = Scale[*corev1.Pod]
 // and deletions. Then create before you delete, and delete even if the creations fail. Update and Discard may be set
 // together with Create or Delete.
 type Scale[T metav1.Object] struct {
-	// Create is the number of children to create, each of which New builds. Record the expectation BEFORE the first
-	// create call, and use slow start for these calls.
+	// Create is the number of children to create. Call New to build each of them. Record the expectation BEFORE the
+	// first create call, and use slow start for these calls.
 	Create int
 	// Names contains the names of the children to create: Names[i] is the name of the child that New(i) returns. But if
 	// both Spec.Slots and Facts.Names are nil, Names is nil, and the API server chooses the names. Expectations can

@@ -111,8 +111,8 @@ type Spec[T metav1.Object] struct {
 	// Selector decides which objects can be children. It is refused if it is nil, matches everything, or cannot match
 	// any object.
 	Selector labels.Selector
-	// NoAdoption means that the owner adopts nothing, whereas usually matching orphans are adopted, as in Kubernetes.
-	// Orphans that match Selector are then in Claims.Ignored, as objects of other owners are, and a child that loses
+	// NoAdoption means that the owner adopts nothing. By default it adopts orphans that match Selector, as in
+	// Kubernetes. With NoAdoption they are in Claims.Ignored, as objects of other owners are, and a child that loses
 	// its controller reference is no longer a child. So a person can take a pod out of service by removing its
 	// reference, and the next plan replaces the pod. An orphan with the name of a slot still has this name.
 	NoAdoption bool
@@ -123,7 +123,7 @@ type Spec[T metav1.Object] struct {
 	// which with Slots and without SlotOf is the name of its slot, and the object must have this name or none. If the
 	// API server chooses the name, the argument is "". New sets the content of the child and its labels, which must
 	// match Selector. Scale.New sets the namespace, the name and the controller reference. If New is nil, pods are
-	// built from Template, but for other children Manage returns an error if a child must be created.
+	// built from Template, and for other children Manage returns an error if a child must be created.
 	//
 	// Children may share what their objects point to, such as a map of labels, or a map of the owner in the cache. A
 	// Controller sends a deep copy of each child, so no client changes what is shared. In a loop of your own, copy a
