@@ -168,7 +168,7 @@ func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
 	case object.IsNil(change.To):
 		return change, false, nil
 	case isSamePointer(change.To, child):
-		// Update has written into the child in the cache. No difference is left that a patch could contain.
+		// The author has written into the child in the cache. No difference is left that a patch could contain.
 		return change, false, s.refuseChange(child, "To is the child itself, and must be a changed copy")
 	case change.IsZero():
 		return change, false, nil
@@ -176,8 +176,9 @@ func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
 	return change, true, s.checkChange(change)
 }
 
-// isSamePointer reports whether both are one pointer, because == panics on structs that contain a map.
+// isSamePointer reports whether both are one pointer.
 func isSamePointer[T metav1.Object](a, b T) bool {
+	// The kind comes first, because == panics on structs that contain a map.
 	return reflect.ValueOf(a).Kind() == reflect.Pointer && any(a) == any(b)
 }
 

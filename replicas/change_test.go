@@ -69,9 +69,9 @@ func TestChangePatch(t *testing.T) {
 	t.Parallel()
 	const identity = `"metadata":{"resourceVersion":"7","uid":"u"}`
 	for name, tt := range map[string]struct {
-		object, to   metav1.Object
-		want         string
-		replacesList bool
+		object, desired metav1.Object
+		want            string
+		replacesList    bool
 	}{
 		"a copy is no difference": {claim(), claim(), `{` + identity + `}`, false},
 		"a label changes, and the others are not sent": {
@@ -145,18 +145,18 @@ func TestChangePatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			was, err := json.Marshal([]any{tt.object, tt.to})
+			before, err := json.Marshal([]any{tt.object, tt.desired})
 			require.NoError(t, err)
-			change := replicas.Change[metav1.Object]{Object: tt.object, To: tt.to, Subresource: "resize"}
+			change := replicas.Change[metav1.Object]{Object: tt.object, To: tt.desired, Subresource: "resize"}
 			patch, err := change.Patch()
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, string(patch.Data))
 			assert.Equal(t, types.MergePatchType, patch.Type)
 			assert.Equal(t, "resize", patch.Subresource)
 			assert.Equal(t, tt.replacesList, change.ReplacesList())
-			is, err := json.Marshal([]any{tt.object, tt.to})
+			after, err := json.Marshal([]any{tt.object, tt.desired})
 			require.NoError(t, err)
-			assert.Equal(t, string(was), string(is), "both objects stay as they were")
+			assert.Equal(t, string(before), string(after), "both objects stay as they were")
 		})
 	}
 }
@@ -178,8 +178,8 @@ func TestChangesWithoutPatch(t *testing.T) {
 	var none *corev1.PersistentVolumeClaim
 	a := metav1.ObjectMeta{Name: "a"}
 	for name, tt := range map[string]struct {
-		object, to metav1.Object
-		want       string
+		object, desired metav1.Object
+		want            string
 	}{
 		"no object":           {nil, claim(), `replicas: change of "no object": Object is nil`},
 		"nothing at all":      {none, none, `replicas: change of "no object": Object is nil`},
@@ -193,7 +193,7 @@ func TestChangesWithoutPatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			change := replicas.Change[metav1.Object]{Object: tt.object, To: tt.to}
+			change := replicas.Change[metav1.Object]{Object: tt.object, To: tt.desired}
 			patch, err := change.Patch()
 			require.ErrorContains(t, err, tt.want)
 			assert.Zero(t, patch)
@@ -259,9 +259,9 @@ func TestNoChange(t *testing.T) {
 			},
 		} {
 			assert.True(t, changesOf(t, claim(), func(c *corev1.PersistentVolumeClaim) replicas.Change[*corev1.PersistentVolumeClaim] {
-				to := c.DeepCopy()
-				change(to)
-				return replicas.Change[*corev1.PersistentVolumeClaim]{To: to}
+				changed := c.DeepCopy()
+				change(changed)
+				return replicas.Change[*corev1.PersistentVolumeClaim]{To: changed}
 			}).IsZero())
 		}
 	})
@@ -269,9 +269,9 @@ func TestNoChange(t *testing.T) {
 		t.Parallel()
 		update := func(image string) func(e *engine) replicas.Change[*engine] {
 			return func(e *engine) replicas.Change[*engine] {
-				to := *e
-				to.Image, to.cached = image, 2
-				return replicas.Change[*engine]{To: &to}
+				changed := *e
+				changed.Image, changed.cached = image, 2
+				return replicas.Change[*engine]{To: &changed}
 			}
 		}
 		assert.True(t, changesOf(t, &engine{ObjectMeta: meta(), cached: 1, Image: "v1"}, update("v1")).IsZero())
@@ -298,22 +298,22 @@ func TestNoChange(t *testing.T) {
 
 // relabelled returns a copy of a worker with another label.
 func relabelled(w *worker) *worker {
-	to := *w
-	to.Labels = maps.Clone(w.Labels)
-	to.Labels["revision"] = "2"
-	return &to
+	changed := *w
+	changed.Labels = maps.Clone(w.Labels)
+	changed.Labels["revision"] = "2"
+	return &changed
 }
 
 // A Change that cannot be made refuses the whole plan.
 func TestRefusedChanges(t *testing.T) {
 	t.Parallel()
 	u1, u0, half := intstr.FromInt32(1), intstr.FromInt32(0), intstr.FromString("50%")
-	to := func(change func(w *worker)) func(*replicas.Spec[*worker]) {
+	updating := func(change func(w *worker)) func(*replicas.Spec[*worker]) {
 		return func(s *replicas.Spec[*worker]) {
 			s.Update = func(w *worker) replicas.Change[*worker] {
-				to := relabelled(w)
-				change(to)
-				return replicas.Change[*worker]{To: to, Free: true}
+				changed := relabelled(w)
+				change(changed)
+				return replicas.Change[*worker]{To: changed, Free: true}
 			}
 		}
 	}
@@ -335,14 +335,14 @@ func TestRefusedChanges(t *testing.T) {
 		change func(*replicas.Spec[*worker])
 		want   string // "" if the Spec is not refused
 	}{
-		"another name":                  {to(func(w *worker) { w.Name = "b" }), `metadata.name would become "b"`},
-		"another namespace":             {to(func(w *worker) { w.Namespace = "b" }), `metadata.namespace would become "b"`},
-		"another UID":                   {to(func(w *worker) { w.UID = "b" }), `metadata.uid would become "b"`},
-		"no UID":                        {to(func(w *worker) { w.UID = "" }), `metadata.uid would become ""`},
-		"no owner":                      {to(func(w *worker) { w.OwnerReferences = nil }), `metadata.ownerReferences would change`},
-		"a label is missing":            {to(func(w *worker) { delete(w.Labels, "app") }), `metadata.labels "revision=2" would not match the selector "app=web"`},
-		"another label":                 {to(func(w *worker) { w.Labels["app"] = "b" }), `metadata.labels "app=b,revision=2" would not match the selector "app=web"`},
-		"another version is no mistake": {to(func(w *worker) { w.ResourceVersion = "9" }), ``},
+		"another name":                  {updating(func(w *worker) { w.Name = "b" }), `metadata.name would become "b"`},
+		"another namespace":             {updating(func(w *worker) { w.Namespace = "b" }), `metadata.namespace would become "b"`},
+		"another UID":                   {updating(func(w *worker) { w.UID = "b" }), `metadata.uid would become "b"`},
+		"no UID":                        {updating(func(w *worker) { w.UID = "" }), `metadata.uid would become ""`},
+		"no owner":                      {updating(func(w *worker) { w.OwnerReferences = nil }), `metadata.ownerReferences would change`},
+		"a label is missing":            {updating(func(w *worker) { delete(w.Labels, "app") }), `metadata.labels "revision=2" would not match the selector "app=web"`},
+		"another label":                 {updating(func(w *worker) { w.Labels["app"] = "b" }), `metadata.labels "app=b,revision=2" would not match the selector "app=web"`},
+		"another version is no mistake": {updating(func(w *worker) { w.ResourceVersion = "9" }), ``},
 		"two segments of a path":        {under("status/scale"), `subresource "status/scale" is no name`},
 		"the folder above":              {under(".."), `subresource ".." is no name`},
 		"a subresource":                 {under("resize"), ``},
@@ -405,9 +405,9 @@ func TestPodsUnderALimitNeedAReadyOfTheirOwn(t *testing.T) {
 			spec := specOf(t, rs)
 			spec.MaxUnavailable = &one
 			spec.Update = func(p *corev1.Pod) replicas.Change[*corev1.Pod] {
-				to := p.DeepCopy()
-				to.Labels["revision"] = "2"
-				return replicas.Change[*corev1.Pod]{To: to, Free: tt.free}
+				changed := p.DeepCopy()
+				changed.Labels["revision"] = "2"
+				return replicas.Change[*corev1.Pod]{To: changed, Free: tt.free}
 			}
 			tt.change(&spec)
 			plan, err := replicas.Manage(podsOf(rs, 1), spec)
@@ -522,9 +522,9 @@ func TestAPlanShowsItsChanges(t *testing.T) {
 	spec := specOf(t, rs)
 	spec.BurstReplicas = 11
 	spec.Update = func(p *corev1.Pod) replicas.Change[*corev1.Pod] {
-		to := p.DeepCopy()
-		to.Annotations = map[string]string{"revision": "2"}
-		return replicas.Change[*corev1.Pod]{To: to}
+		changed := p.DeepCopy()
+		changed.Annotations = map[string]string{"revision": "2"}
+		return replicas.Change[*corev1.Pod]{To: changed}
 	}
 	pods := podsOf(rs, 12)
 	plan, err := replicas.Manage(pods, spec)

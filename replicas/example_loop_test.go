@@ -203,9 +203,9 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 			}
 			made = found
 		}
-		is, ours := p.cache.Rules.Holder(made)
-		p.known.NameHeld(name, made.UID, is, ours)
-		if is != ledger.Replica {
+		holder, ours := p.cache.Rules.Holder(made)
+		p.known.NameHeld(name, made.UID, holder, ours)
+		if holder != ledger.Replica {
 			return errors.Join(err, fmt.Errorf("pod %q is not one of replica set %q", name, p.rs.Name))
 		}
 		return p.known.Observe(start, made, p.Now())

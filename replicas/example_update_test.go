@@ -36,9 +36,9 @@ func ExampleSpec_update() {
 			if b.Image == "kafka:4" {
 				return replicas.Change[*Broker]{}
 			}
-			to := *b
-			to.Image = "kafka:4"
-			return replicas.Change[*Broker]{To: &to}
+			changed := *b
+			changed.Image = "kafka:4"
+			return replicas.Change[*Broker]{To: &changed}
 		},
 		Rules: replicas.Rules[*Broker]{Ready: func(b *Broker) bool { return b.Running && b.ObservedGeneration == b.Generation }},
 		Facts: replicas.Facts[*Broker]{Now: time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)},

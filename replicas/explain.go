@@ -34,13 +34,13 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err != nil {
 		return nil, err
 	}
-	var all []podrank.Victim[T]
+	var victims []podrank.Victim[T]
 	for _, p := range spec.assign(parts, active, nil, nil) {
 		if _, _, err := p.fitSlots(p.owned, p.marked, &p.wanted); err != nil {
 			return nil, err
 		}
 		staying := p.staying(p.owned)
-		all = append(all, podrank.Explain(staying, p.ranking(staying))...)
+		victims = append(victims, podrank.Explain(staying, p.ranking(staying))...)
 	}
-	return all, nil
+	return victims, nil
 }

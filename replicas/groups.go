@@ -161,7 +161,7 @@ func (s *Spec[T]) assign(parts []part[T], owned, ended, marked []T) []part[T] {
 }
 
 // scaleParts joins the Scales of all parts.
-func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked Blocked, err error) {
+func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (joined Scale[T], blocked Blocked, err error) {
 	if s.GroupOf == nil {
 		return parts[0].scale(objs)
 	}
@@ -177,16 +177,16 @@ func (s *Spec[T]) scaleParts(parts []part[T], objs []T) (all Scale[T], blocked B
 		if why.Reason == ViewIsStale { // the view is that of all groups
 			blocked = why
 		}
-		all.add(scale, p.group)
+		joined.add(scale, p.group)
 	}
 	if blocked.Reason != "" {
-		blank := Scale[T]{Outdated: all.Outdated}
-		for _, g := range all.Groups {
+		blank := Scale[T]{Outdated: joined.Outdated}
+		for _, g := range joined.Groups {
 			blank.Groups = append(blank.Groups, GroupScale[T]{Name: g.Name, Scale: Scale[T]{Outdated: g.Scale.Outdated}})
 		}
 		return blank, blocked, nil
 	}
-	return all, Blocked{}, nil
+	return joined, Blocked{}, nil
 }
 
 // onceOnly returns a function that calls f only once, or f itself if it is not called often.
@@ -194,12 +194,12 @@ func onceOnly[T any](f func() []T, often bool) func() []T {
 	if f == nil || !often {
 		return f
 	}
-	asked, all := false, []T(nil)
+	asked, result := false, []T(nil)
 	return func() []T {
 		if !asked {
-			asked, all = true, f()
+			asked, result = true, f()
 		}
-		return all
+		return result
 	}
 }
 
@@ -247,11 +247,11 @@ type groupRoom[T metav1.Object] struct {
 
 // joinRooms returns the Room of an owner with groups.
 func (s *Spec[T]) joinRooms(rooms []groupRoom[T]) Room[T] {
-	all := Room[T]{groups: rooms, groupOf: s.GroupOf}
+	joined := Room[T]{groups: rooms, groupOf: s.GroupOf}
 	for _, r := range rooms {
-		all.Create, all.Delete, all.Update = all.Create+r.Create, all.Delete+r.Delete, all.Update+r.Update
+		joined.Create, joined.Delete, joined.Update = joined.Create+r.Create, joined.Delete+r.Delete, joined.Update+r.Update
 	}
-	return all
+	return joined
 }
 
 // clampGroups clamps the part of each group to the Room of the group.

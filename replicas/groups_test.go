@@ -175,11 +175,11 @@ func TestGroupsArePlannedAsIfTheyWereAlone(t *testing.T) {
 			adopt += len(p.Claims.Adopt)
 			create += r.Create
 			scale = joined(scale, p.Scale)
-			of := replicas.Scale[guest]{Names: kept(some.Names, func(name string) bool { return slices.Contains(p.Scale.Names, name) })}
-			of.Create = len(of.Names)
-			of.Delete = kept(some.Delete, func(v replicas.Deletion[guest]) bool { return groupOf(v.Object) == g.Name })
-			of.Update = kept(some.Update, func(c replicas.Change[guest]) bool { return groupOf(c.Object) == g.Name })
-			clamped = joined(clamped, r.Clamp(of))
+			part := replicas.Scale[guest]{Names: kept(some.Names, func(name string) bool { return slices.Contains(p.Scale.Names, name) })}
+			part.Create = len(part.Names)
+			part.Delete = kept(some.Delete, func(v replicas.Deletion[guest]) bool { return groupOf(v.Object) == g.Name })
+			part.Update = kept(some.Update, func(c replicas.Change[guest]) bool { return groupOf(c.Object) == g.Name })
+			clamped = joined(clamped, r.Clamp(part))
 			for i, name := range plan.Scale.Names {
 				if slices.Contains(p.Scale.Names, name) {
 					require.Equal(t, g.Name, plan.Scale.Group(i), "seed %d", seed)

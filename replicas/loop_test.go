@@ -125,9 +125,9 @@ func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration
 // scale changes the number of wanted pods, and then runs the cluster for the time d.
 func (b *bed) scale(n int, d time.Duration) {
 	b.t.Helper()
-	was := int(*b.set.Spec.Replicas)
+	before := int(*b.set.Spec.Replicas)
 	b.want(n)
-	b.low, b.high = min(was, n), max(was, n)
+	b.low, b.high = min(before, n), max(before, n)
 	b.run(d)
 }
 

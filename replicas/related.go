@@ -88,10 +88,10 @@ func (s *Spec[T]) related(owned []T) []T {
 	case slices.EqualFunc(owned, others, func(p, q T) bool { return object.Same(p, q) }):
 		return owned
 	}
-	all := slices.Concat(owned, others)
+	candidates := slices.Concat(owned, others)
 	// Facts.Related usually lists the owned pods, too. Counted twice, they would raise the ranks on their own nodes.
-	again, once := repeated(all), all[:0]
-	for i, child := range all {
+	again, once := repeated(candidates), candidates[:0]
+	for i, child := range candidates {
 		if len(again) > 0 && again[0] == i {
 			again = again[1:]
 			continue

@@ -21,20 +21,20 @@ import (
 
 func TestRelated(t *testing.T) {
 	t.Parallel()
-	of := func(deployment, name string) *appsv1.ReplicaSet {
+	setOf := func(deployment, name string) *appsv1.ReplicaSet {
 		rs := replicaSet(1)
 		rs.Name, rs.UID = name, types.UID("uid-of-"+name)
 		yes := true
 		rs.OwnerReferences = []metav1.OwnerReference{{Name: deployment, UID: types.UID(deployment), Controller: &yes}}
 		return rs
 	}
-	mine, sibling, dying, foreign := of("a", "mine"), of("a", "sibling"), of("a", "dying"), of("b", "foreign")
+	mine, sibling, dying, foreign := setOf("a", "mine"), setOf("a", "sibling"), setOf("a", "dying"), setOf("b", "foreign")
 	now := metav1.NewTime(podtest.Now)
 	dying.DeletionTimestamp = &now
-	abroad := of("a", "abroad")
+	abroad := setOf("a", "abroad")
 	abroad.Namespace = "abroad"
 	lone := replicaSet(1)
-	broken := of("a", "broken")
+	broken := setOf("a", "broken")
 	broken.Spec.Selector = nil
 	all := []*appsv1.ReplicaSet{mine, sibling, dying, abroad, foreign, lone, broken}
 
@@ -89,13 +89,13 @@ func TestRelated(t *testing.T) {
 	})
 	t.Run("L1 siblings are told by the UID of their controller, not by its name", func(t *testing.T) {
 		t.Parallel()
-		namesake := of("a", "namesake")
+		namesake := setOf("a", "namesake")
 		namesake.OwnerReferences[0].UID = "another"
 		assert.Empty(t, replicas.Related(mine, []*appsv1.ReplicaSet{namesake}, selector.ForReplicaSet, []*corev1.Pod{podtest.Pod("p", owned(namesake))}))
 	})
 	t.Run("L3 C7 the pods of a sibling without namespace may be anywhere", func(t *testing.T) {
 		t.Parallel()
-		everywhere := of("a", "everywhere")
+		everywhere := setOf("a", "everywhere")
 		everywhere.Namespace = ""
 		pods := []*corev1.Pod{podtest.Pod("p", owned(everywhere), in("abroad")), podtest.Pod("orphan", in("elsewhere"))}
 		assert.Equal(t, pods, replicas.Related(mine, []*appsv1.ReplicaSet{mine, everywhere}, selector.ForReplicaSet, pods))
@@ -103,7 +103,7 @@ func TestRelated(t *testing.T) {
 	t.Run("L1 without UIDs kinds and names tell siblings and their pods", func(t *testing.T) {
 		t.Parallel()
 		unmarked := func(deployment, name string) *appsv1.ReplicaSet {
-			rs := of(deployment, name)
+			rs := setOf(deployment, name)
 			rs.UID, rs.OwnerReferences[0].UID = "", ""
 			return rs
 		}

@@ -49,11 +49,11 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	all := claims.Owned // the usual case
+	claimed := claims.Owned // the usual case
 	if len(claims.Adopt)+len(claims.Release) > 0 {
-		all = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
+		claimed = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
 	}
-	owned := all[:len(all)-len(claims.Release)]
+	owned := claimed[:len(claimed)-len(claims.Release)]
 	owner := object.OwnerOf(spec.Owner, spec.Kind.GroupKind())
 	ended, err := spec.ended(objs, func(obj T) bool {
 		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
@@ -61,7 +61,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	if err := spec.refuseRepeated(join(all, ended)); err != nil { // objects that the plan ignores may be listed twice
+	if err := spec.refuseRepeated(join(claimed, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
 	marked := spec.marked(objs, func(obj T) bool {

@@ -42,7 +42,7 @@ func bears(flag string) func(guest) bool {
 
 // guestsOf wants n members that are asked to leave by the annotation "leave".
 func guestsOf(owner metav1.Object, n int) replicas.Spec[guest] {
-	named := 0
+	calls := 0
 	return replicas.Spec[guest]{
 		Owner: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Replicas: int32(n), Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), //nolint:gosec // small
 		New: func(string) (guest, error) { return guestOf(owner, ""), nil },
@@ -57,7 +57,7 @@ func guestsOf(owner metav1.Object, n int) replicas.Spec[guest] {
 			return c
 		},
 		Rules: replicas.Rules[guest]{Leaving: bears("leave"), MustGo: bears("old"), Ready: func(m guest) bool { return !bears("unready")(m) }},
-		Facts: replicas.Facts[guest]{Now: podtest.Now, Names: func(prefix string) string { named++; return fmt.Sprintf("%sn%d", prefix, named) }},
+		Facts: replicas.Facts[guest]{Now: podtest.Now, Names: func(prefix string) string { calls++; return fmt.Sprintf("%sn%d", prefix, calls) }},
 	}
 }
 
@@ -158,9 +158,9 @@ func TestRetire(t *testing.T) {
 			"Rules.Leaving is nil": func(s *replicas.Spec[guest]) { s.Rules.Leaving = nil },
 			`change of "default/web-a": metadata.name would become "other"`: func(s *replicas.Spec[guest]) {
 				s.Retire = func(m guest, _ bool) replicas.Change[guest] {
-					to := m.DeepCopy()
-					to.Name = "other"
-					return replicas.Change[guest]{To: to}
+					changed := m.DeepCopy()
+					changed.Name = "other"
+					return replicas.Change[guest]{To: changed}
 				}
 			},
 			"Retire has nothing to change, and Rules.Leaving does not report the child": func(s *replicas.Spec[guest]) {

@@ -34,11 +34,11 @@ func rolling(n, unavailable, surge int32) replicas.SpecOfPods {
 }
 
 func member(spec replicas.SpecOfPods, name string, isOld, isReady bool) *corev1.Pod {
-	is := map[string]string{"app": "web"}
+	podLabels := map[string]string{"app": "web"}
 	if isOld {
-		is["old"] = "yes"
+		podLabels["old"] = "yes"
 	}
-	p := podtest.Pod(name, podtest.OwnedBy(spec.Owner, "apps/v1", "ReplicaSet"), podtest.Labels(is), podtest.UID(types.UID(name)))
+	p := podtest.Pod(name, podtest.OwnedBy(spec.Owner, "apps/v1", "ReplicaSet"), podtest.Labels(podLabels), podtest.UID(types.UID(name)))
 	if !isReady {
 		podtest.NotReady(p)
 	}
@@ -163,8 +163,8 @@ func TestWhoGoesFirstInARollout(t *testing.T) {
 	assert.Empty(t, room.Clamp(plan.Scale).Delete, "two must be available")
 }
 
-func one(is bool) int {
-	if is {
+func one(ok bool) int {
+	if ok {
 		return 1
 	}
 	return 0
@@ -184,7 +184,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 	zero := intstr.FromInt32(0)
 	tight.MaxUnavailable = &zero
 	staying := func(p *corev1.Pod) *corev1.Pod { p.Labels["stay"] = "yes"; return p }
-	is := func(spec replicas.SpecOfPods, names ...string) (pods []*corev1.Pod) {
+	fresh := func(spec replicas.SpecOfPods, names ...string) (pods []*corev1.Pod) {
 		for _, name := range names {
 			pods = append(pods, member(spec, name, false, true))
 		}
@@ -196,16 +196,16 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 		want string
 	}{
 		"no child of a wanted slot goes for one that must stay": {
-			slotsStay, append(is(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 surplus kept by MustStay",
+			slotsStay, append(fresh(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 surplus kept by MustStay",
 		},
 		"slots that are no longer wanted go before a free one is filled": {
-			slots, is(slots, "web-0", "web-2", "web-3", "web-4"), "delete 2: default/web-4 (must go), default/web-3 (must go)",
+			slots, fresh(slots, "web-0", "web-2", "web-3", "web-4"), "delete 2: default/web-4 (must go), default/web-3 (must go)",
 		},
 		"if none may be unavailable, a free slot is filled while nothing can go": {
-			tight, is(slots, "web-0", "web-2", "web-4"), "create 1; 1 kept while others are missing or unavailable",
+			tight, fresh(slots, "web-0", "web-2", "web-4"), "create 1; 1 kept while others are missing or unavailable",
 		},
 		"a slot that is not wanted is no rollout that can replace nothing": {
-			tight, is(slots, "web-0", "web-1", "web-2", "web-3"), "delete 1: default/web-3 (must go)",
+			tight, fresh(slots, "web-0", "web-1", "web-2", "web-3"), "delete 1: default/web-3 (must go)",
 		},
 		"nor is a scale to zero": {
 			none, []*corev1.Pod{member(none, "a", true, true), member(none, "b", false, true)}, "delete 2: default/a (all go), default/b (all go)",

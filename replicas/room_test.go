@@ -108,8 +108,8 @@ func (c crowd) mayCreate(names []string) bool {
 			for _, name := range names {
 				took[name] = true
 			}
-			for _, is := range took {
-				there += count(is)
+			for _, happened := range took {
+				there += count(happened)
 			}
 			most = max(most, there)
 		})
@@ -249,8 +249,8 @@ func objectsOf(deletions []replicas.Deletion[*worker]) (workers []*worker) {
 	return workers
 }
 
-func count(is bool) int {
-	if is {
+func count(ok bool) int {
+	if ok {
 		return 1
 	}
 	return 0

@@ -303,7 +303,7 @@ func (s *Spec[T]) occupancyOf(owned, marked []T, wanted *slots[T]) *occupancy[T]
 		sent: map[string]string{}, open: sets.New[string](), returning: sets.New[string](),
 	}
 	occupied, staying, used := sets.New[string](), sets.New[string](), sets.New[string]()
-	all := len(owned) + len(s.Facts.Undecided)
+	total := len(owned) + len(s.Facts.Undecided)
 	for _, c := range owned {
 		slot, leaves, stays := s.SlotOf(c), s.Rules.isLeaving(c), s.Rules.mustStay(c)
 		// Within the limits of a rollout, a child that must go occupies no slot, so that its successor can come first.
@@ -315,7 +315,7 @@ func (s *Spec[T]) occupancyOf(owned, marked []T, wanted *slots[T]) *occupancy[T]
 			staying.Insert(slot)
 		}
 		// The number was lowered, and web-7 must stay for an hour. If it took a place, web-0 would be empty for so long.
-		all -= one(stays && !leaves && o.isOut(c))
+		total -= one(stays && !leaves && o.isOut(c))
 	}
 	for _, c := range s.Facts.Undecided {
 		// The adoption may still take effect, or may have done so.
@@ -327,7 +327,7 @@ func (s *Spec[T]) occupancyOf(owned, marked []T, wanted *slots[T]) *occupancy[T]
 		if recalled.Has(object.ID(c)) { // it may have been taken back
 			occupied.Insert(s.SlotOf(c))
 			o.returning.Insert(s.SlotOf(c))
-			all += one(s.Rules.Active == nil || !s.Rules.Active(c))
+			total += one(s.Rules.Active == nil || !s.Rules.Active(c))
 		}
 	}
 	for _, name := range s.Facts.CreationsInFlight {
@@ -349,9 +349,9 @@ func (s *Spec[T]) occupancyOf(owned, marked []T, wanted *slots[T]) *occupancy[T]
 			o.open.Insert(slot)
 		}
 	}
-	//	filled <= R + S - all
+	//	filled <= R + S - total
 	if _, surge, _ := s.rollout(); s.rolls() { // children that are leaving elsewhere count, too
-		o.places = min(o.places, max(int(s.Replicas)+surge-all, 0))
+		o.places = min(o.places, max(int(s.Replicas)+surge-total, 0))
 	}
 	slices.SortStableFunc(o.vacant, func(a, b string) int { return one(used.Has(a)) - one(used.Has(b)) }) // an empty slot before an overlap
 	// Those come first that may be filled already: sent again, their names make no second child.

@@ -356,24 +356,24 @@ func TestSlotsAreNamedAsNeeded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		have            []string
 		taken           []string
-		named, deferred int
+		calls, deferred int
 		remove          []string
 	}{
-		"the first ones":             {named: 7, deferred: replicas.MaxSlots - 7},
-		"those after what is there":  {have: []string{"web-1", "web-0"}, named: 9, deferred: replicas.MaxSlots - 9},
-		"up to the last that has it": {have: []string{"web-20"}, named: 21, deferred: replicas.MaxSlots - 8},
-		"those after what is taken":  {taken: []string{"web-3"}, named: 8, deferred: replicas.MaxSlots - 8},
-		"all if one is in none":      {have: []string{"any"}, named: replicas.MaxSlots, deferred: replicas.MaxSlots - 7},
+		"the first ones":             {calls: 7, deferred: replicas.MaxSlots - 7},
+		"those after what is there":  {have: []string{"web-1", "web-0"}, calls: 9, deferred: replicas.MaxSlots - 9},
+		"up to the last that has it": {have: []string{"web-20"}, calls: 21, deferred: replicas.MaxSlots - 8},
+		"those after what is taken":  {taken: []string{"web-3"}, calls: 8, deferred: replicas.MaxSlots - 8},
+		"all if one is in none":      {have: []string{"any"}, calls: replicas.MaxSlots, deferred: replicas.MaxSlots - 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec, named := slotted(replicas.MaxSlots), 0
+			spec, calls := slotted(replicas.MaxSlots), 0
 			slot := spec.Slots
-			spec.Slots = func(i int) string { named++; return slot(i) }
+			spec.Slots = func(i int) string { calls++; return slot(i) }
 			spec.Facts.Taken, spec.BurstReplicas = tt.taken, 7
 			plan, err := replicas.Manage(inSlots(tt.have...), spec)
 			require.NoError(t, err)
-			assert.Equal(t, tt.named, named)
+			assert.Equal(t, tt.calls, calls)
 			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
 			assert.Equal(t, tt.remove, namesOf(plan.Scale.Delete))
 		})
@@ -491,9 +491,9 @@ func TestSlotOf(t *testing.T) {
 			`Names returned "web-0-a-b"`:      func(s *replicas.Spec[guest]) { s.Facts.Names = func(prefix string) string { return prefix + "a-b" } },
 			`it would move to slot ""`: func(s *replicas.Spec[guest]) {
 				s.Update = func(m guest) replicas.Change[guest] {
-					to := m.DeepCopy()
-					to.Annotations = nil
-					return replicas.Change[guest]{To: to}
+					changed := m.DeepCopy()
+					changed.Annotations = nil
+					return replicas.Change[guest]{To: changed}
 				}
 			},
 		} {
@@ -524,9 +524,9 @@ type slotWorld struct {
 	round   int
 }
 
-func (w slotWorld) must(t *testing.T, is bool, format string, args ...any) {
+func (w slotWorld) must(t *testing.T, ok bool, format string, args ...any) {
 	t.Helper()
-	if !is {
+	if !ok {
 		t.Fatalf("seed %d, round %d: %s", w.seed, w.round, fmt.Sprintf(format, args...))
 	}
 }
@@ -606,8 +606,8 @@ func (w slotWorld) check(t *testing.T, plan replicas.Scale[guest]) {
 	all, fresh, available := len(w.spec.Facts.Undecided), 0, 0
 	for _, m := range w.members {
 		leaves := bears("leave")(m)
-		back := slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
-		if w.keeps || !leaves || back {
+		recalled := slices.Contains(w.spec.Facts.UpdatesInFlight, m.UID)
+		if w.keeps || !leaves || recalled {
 			all++
 		}
 		if w.isStuck(m) {
@@ -766,7 +766,7 @@ func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
 		w.spec.BurstReplicas = 0
 		byName, taken := w.spec, map[string]bool{}
 		byName.SlotOf, byName.Facts.CreationsInFlight, byName.Facts.Undecided = nil, nil, nil
-		var members, named []guest
+		var members, bySlot []guest
 		for _, m := range w.members {
 			slot := w.spec.SlotOf(m)
 			if taken[slot] {
@@ -776,7 +776,7 @@ func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
 			members = append(members, m)
 			m = m.DeepCopy()
 			m.Name = slot
-			named = append(named, m)
+			bySlot = append(bySlot, m)
 		}
 		w.spec.Facts.Undecided = kept(w.spec.Facts.Undecided, func(m guest) bool { return !taken[w.spec.SlotOf(m)] })
 		for _, m := range w.spec.Facts.Undecided {
@@ -787,7 +787,7 @@ func TestSlotOfAgreesWithSlotsByName(t *testing.T) {
 		w.spec.Facts.CreationsInFlight = kept(w.spec.Facts.CreationsInFlight, func(name string) bool { return !taken[replicas.SlotIn(name)] })
 		got, err := replicas.ScaleTo(members, w.spec)
 		require.NoError(t, err, "seed %d", seed)
-		want, err := replicas.ScaleTo(named, byName)
+		want, err := replicas.ScaleTo(bySlot, byName)
 		require.NoError(t, err, "seed %d", seed)
 		var slots []string
 		for _, name := range got.Names {

@@ -494,9 +494,9 @@ func (s *Spec[T]) Draining() bool {
 	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
 		return false
 	}
-	has := s.Owner.GetFinalizers()
+	finalizers := s.Owner.GetFinalizers()
 	// kubectl delete --cascade=orphan leads to the finalizer "orphan": the children must outlive their owner.
-	return slices.Contains(has, s.Finalizer) && !slices.Contains(has, metav1.FinalizerOrphanDependents)
+	return slices.Contains(finalizers, s.Finalizer) && !slices.Contains(finalizers, metav1.FinalizerOrphanDependents)
 }
 
 // check returns an error if Manage cannot use the spec.

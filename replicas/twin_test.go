@@ -219,8 +219,8 @@ func TestUpdateThatChangesNothing(t *testing.T) {
 			want := plan(nil)
 			require.Equal(t, want, plan(func(*worker) replicas.Change[*worker] { return replicas.Change[*worker]{Free: true} }), "seed %d", seed)
 			require.Equal(t, want, plan(func(w *worker) replicas.Change[*worker] {
-				to := *w
-				return replicas.Change[*worker]{To: &to}
+				changed := *w
+				return replicas.Change[*worker]{To: &changed}
 			}), "seed %d", seed)
 		}
 	}
