@@ -116,7 +116,7 @@ type rolling[T metav1.Object] struct {
 	spare   int  // the number of available children that may be deleted
 	most    int  // how many of the children that must go may be deleted now
 	surplus int  // how many surplus children may be deleted; children that must go are not counted
-	again   bool // whether enough new children exist; children whose deletion is in flight do not count
+	again   bool // whether enough fresh children exist; children whose deletion is in flight do not count
 	enough  bool // whether enough children are available; children whose deletion is in flight do not count
 	extra   int  // the number of children that are deleted without a replacement
 }
@@ -141,6 +141,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 		}
 	}
 	//	old ones deleted       <= all - (R - U) - fresh ones that are not available
+	//	fresh ones deleted     <= fresh - R
 	//	available ones deleted <= available - (R - U)
 	// A fresh one that is not available counts among all but does no work yet, so as in a Deployment it is subtracted.
 	least := wanted - unavailable

@@ -89,11 +89,7 @@ func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	}
 }
 
-// mayCreate reports whether children with the given names may be created. There are two limits on the number of children:
-//
-//   - If no other creation in flight takes effect, there are at most as many children as wanted.
-//   - If all of them take effect, there are at most as many as wanted, or as there can be anyway. A name that is sent
-//     again adds no child to those that can be there, because the server has at most one object with a name.
+// mayCreate reports whether children with the given names may be created.
 func (c crowd) mayCreate(names []string) bool {
 	if len(names) == 0 {
 		return true
@@ -116,21 +112,13 @@ func (c crowd) mayCreate(names []string) bool {
 		return most
 	}
 	wanted := int(c.spec.Replicas)
+	// If no other creation in flight takes effect, there are at most as many as wanted. If all do, there are at most as
+	// many as wanted or as there can be anyway, because a name that is sent again makes no second object.
 	return len(c.children)+len(c.spec.Facts.Undecided)+len(names) <= wanted && possible(names) <= max(wanted, possible(nil))
 }
 
-// mayDelete reports whether the victims may be deleted. A child that must stay or is already being deleted may
-// not be a victim. The victims may be deleted if they are surplus in every possible outcome of the deletions in
-// flight. They may also be deleted if they are replaced in every possible outcome.
-//
-// The victims are surplus if at least Replicas other children are left. With slots, all victims must also be
-// outside the wanted slots.
-//
-// The victims are replaced if two conditions are met. All victims must go, and at least Replicas children exist
-// before the deletion. With slots, only children in the wanted slots count as existing. If a deletion in flight
-// removes a child, this child counts as existing only if it must go and need not stay.
-//
-// Children that are already being deleted never count.
+// mayDelete reports whether the victims may be deleted, because in each outcome of the deletions in flight they are
+// surplus, or in each of them they are replaced.
 func (c crowd) mayDelete(victims []*worker) bool {
 	if len(victims) == 0 {
 		return true
@@ -144,12 +132,15 @@ func (c crowd) mayDelete(victims []*worker) bool {
 		replaced = replaced && c.mustGo(w)
 	}
 	ends(c.spec.Facts.DeletionsInFlight, func(took map[types.UID]bool) {
+		// Surplus: as many others as wanted are left. Replaced: as many as wanted exist before, and with slots in
+		// wanted slots. Those that are being deleted never count.
 		left, filled := 0, 0
 		for _, w := range c.children {
 			if w.DeletionTimestamp != nil {
 				continue
 			}
 			isGone := took[w.UID]
+			// Of those that a deletion in flight removes, one that must go still counts.
 			filled += count((!isGone || c.mustGo(w) && !c.stay[w.UID]) && (!c.slots || !c.isOut(w)))
 			left += count(!isGone && !slices.Contains(victims, w))
 		}

@@ -284,7 +284,7 @@ func (s *Spec[T]) keepers(owned []T, wanted *slots[T], mustGo func(T) bool) sets
 		if len(children) > 1 {
 			if !isRanked { // once, because it looks at all children
 				ranking, isRanked = s.ranking(owned), true
-				ranking.MustStay = nil // all of them must stay, or none, and Select would then return none of them
+				ranking.MustStay = nil // all of them must stay, or none, and Select returns none that must stay
 			}
 			order := podrank.Select(children, len(children), ranking)
 			children = []T{order[len(order)-1].Object}
