@@ -179,6 +179,7 @@ func (c *creations[O, C]) inParts() (parts []*part[C]) {
 	return parts
 }
 
+// createOne makes one call. An error that it returns ends the slow start, because the next call would fail too.
 func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	child, err := c.childFor(e.i)
 	if e.err = err; err != nil {

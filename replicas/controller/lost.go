@@ -162,8 +162,9 @@ func (p *pass[O, C]) settleName(l look[C], n ledger.Name, f finding[C], found fi
 			p.requeueAfter(1)
 		}
 	}
-	// If the look began ledger.MaxRequestAge after the last sending, no request can take effect, and the name is dropped.
 	known.NameChecked(n.NamespacedName, began, p.opts.Now())
+	// The look began ledger.MaxRequestAge after the last sending. No request can take effect any longer, so the name is
+	// dropped, and the next pass may create a child in its place.
 	if _, open := known.SentTo(n.Name); !open && !n.Sent.IsZero() {
 		p.requeueAfter(1)
 	}

@@ -91,8 +91,9 @@ func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
 		case QuotaFull, Conflict, CreationInFlight, InputsStale:
-			// Deletions of web-a met Conflicts for seconds, until web-b was gone and nothing was surplus. A minute later web-c
-			// turns up and web-a must go again, so its first hold is 50 ms, and an event reports it again if it lasts.
+			// These hold calls that are not wanted any longer, and say nothing about later ones. Deletions of web-a met
+			// Conflicts for seconds, until web-b was gone and nothing was surplus. A minute later web-c turns up and web-a must
+			// go again, so its first hold is 50 ms, and an event reports it again if it lasts.
 			return true
 		case UpdateFailed:
 			// A second client undoes each change. Between its writes nothing is left to do, but the next change is no new one.
@@ -324,7 +325,8 @@ func (r *rounds[C]) reset() {
 	r.byGroup = nil
 }
 
-// created records that children were created.
+// created adds children to the round of a group, or begins the next one. A round is the children that were made
+// together, and its hold delays the next creations while they end young.
 func (r *rounds[C]) created(group string, made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -366,10 +366,12 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 	// Prepare sees the whole plan, also what is held, and may drain each child in it.
 	isShown := p.kind.Prepare != nil && deletesOrChanges(planned)
 	if (isShown || deletesOrChanges(scale)) && !p.mayTake(ctx) {
+		// Without a Prepare that would see the doubtful deletions, creations go on: one too many can be taken back. But
+		// where SpecLive has failed, the template of a new child is as doubtful as the deletions.
 		if _, unread := p.state.holds[holdKey{OwnerUnread, specLive}]; isShown || unread {
 			return replicas.Scale[C]{}, false
 		}
-		scale.Update, scale.Delete, scale.Discard = nil, nil, nil // mayCreate asks less, because a creation can be taken back
+		scale.Update, scale.Delete, scale.Discard = nil, nil, nil
 	}
 	if scale.Create > 0 {
 		scale.Create = p.mayCreate(ctx, scale.Create)

@@ -238,7 +238,6 @@ const readyPatience = time.Minute
 
 // missReady records a gate if the Kind has no rule for ready children.
 func (p *pass[O, C]) missReady() {
-	// The author forgot Rules.Ready, so the status says for ever that no child is ready. A new child need not be ready yet.
 	if p.rules.Ready != nil || p.rules.Available != nil {
 		return
 	}
@@ -248,7 +247,7 @@ func (p *pass[O, C]) missReady() {
 		case created.IsZero():
 		case wait > 0:
 			p.requeueAfter(wait)
-		default:
+		default: // the author forgot the rule, so the status says for ever that no child is ready
 			p.gate(ReadyUnset, "", 0, nil)
 			return
 		}

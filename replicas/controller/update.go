@@ -175,7 +175,7 @@ func (u *updates[O, C]) concludeOne(e *sentChange[C]) error {
 	name := e.Object.GetName()
 	switch {
 	case e.err == nil && !u.isDone(e.Change, e.patched):
-		e.err = errChangeUndone
+		e.err = errChangeUndone // by a webhook, which is as good as a refusal
 	case e.err == nil:
 		if e.Recall {
 			u.Recalled = append(u.Recalled, e.patched)
