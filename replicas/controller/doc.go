@@ -63,16 +63,19 @@ package controller
 // owner, which gets a Kind and a Controller of its own, as above. One Controller for both would need a view, a ledger,
 // a room and a Spec for each type of child, and one status for both.
 //
-// The effect of a Conflict depends on the call. After one of a deletion, the pass sends no further deletions, and the
-// next pass plans from a live list (delete.go, holdChanged). The status is written once more, to the owner as the
-// server has it (status.go, writeStatus). A claim is repeated by a later pass (claim.go, failedAdoptions and
-// holdReleases). A change waits for the newer version of its child, which brings a pass (update.go, concludeOne). A
+// To write the status in another way, see Client.PatchStatus for the call and statusPatch in status.go for its body.
+//
+// The effect of a Conflict depends on the call. After one of a deletion or a mark, the pass sends no further batch
+// (delete.go, holdChanged), and a later pass lists live before its next deletion (view.go, listsFirst). The status is written once more, to the owner as the
+// server has it (status.go, writeStatus). A claim is repeated when the child changes or its hold ends, and until then
+// no child is created in place of an orphan (claim.go, failedAdoptions and holdReleases). A change waits for the newer version of its child, which brings a pass (update.go, concludeOne). A
 // stray is read again by a later pass, and deleted if it is still one (delete.go, deletePendingStrays).
 //
-// If all caches reported their versions as numbers, this could go: the case of census without a version (status.go),
-// Newest here and in package handlers, and in package ledger Snapshot.Newest, overlay.suspect, answer.cachedAs and the
-// case of overlay.isShown that compares whole children. If all clients were Versioners too, so could the branches for
-// others in newTerm, awaitCache and isOfTerm. The live list for each owner must stay, because the cache of a new
+// If all caches reported their versions as numbers, this could go: the cases without a version of census
+// (status.go), lookAtServer and awaitCache (view.go), Newest here and in package handlers, and in package ledger
+// Snapshot.Newest, suspicions, answer.cachedAs, the case of overlay.isShown that compares whole children, and what is
+// done where two versions cannot be compared. If all clients were Versioners too, so could the branches for others in
+// newTerm, lookAtServer, awaitCache and isOfTerm. The live list for each owner must stay, because the cache of a new
 // process may stay behind (view.go, plan).
 //
 // Transcripts in testdata play many of the accidents in these comments. Models are explored in every order of events

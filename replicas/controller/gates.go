@@ -23,9 +23,10 @@ import (
 //
 // Administrators see a gate that lasts for a second in the log, where the modules replicas/clientgo and
 // replicas/controllerruntime write "Held back". They also see gates in events such as DeletionsHeld, and in the
-// metric gated_owners, which counts the owners by reason. The program replicakit-controller shows the last passes
-// of each owner under /debug/passes, in the format of Pass.String. Kind.Observe finds the gates in Pass.Gates, and
-// Kind.Status finds them in Outcome.Gates.
+// metric gated_owners, which counts the owners by reason. The program replicakit-controller shows under /debug/passes
+// the last five passes of each owner that did something, were held back or failed, in the format of Pass.String.
+// Without that program, "kubectl scaledown --why-not" tells what would hold a pass back now. Kind.Observe finds the
+// gates in Pass.Gates, and Kind.Status finds them in Outcome.Gates.
 type Gate struct {
 	Reason GateReason
 	// Stops lists the parts of the pass that the gate stopped. It is 0 if the gate only reports a fact, such as a
@@ -184,13 +185,15 @@ type row struct {
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
 	longest  time.Duration // shortest <= the length of a hold <= longest, and it doubles in between
-	ends     string        // what ends the hold early, in words; ofSpec, memory.nothingLeft and holds.end do it
+	ends     string        // what ends the hold early, in words; ofSpec, nothingLeft, holds.end, a newer version, forgetClaims and takenSlots do it
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
 
-// The table in docs/pass.md is generated from these rows. For a surplus child that was not deleted, those that stop
-// deletions are all reasons that there can be, except a context that ended and a restored server (ErrRestored).
+// The table in docs/pass.md is generated from these rows. A child that a pass counted as surplus was not deleted because
+// of a row that stops deletions, of NameTaken if two children share a slot, or of UpdateFailed if it would get a mark.
+// Beside these there are only the errors in Pass.Err, such as a context that ended and a restored server. A cache that
+// still shows the former owner, or fewer children, leaves no gate.
 var rows = [reasons]row{
 	PassPanicked: {
 		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
@@ -314,7 +317,7 @@ var rows = [reasons]row{
 	},
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
-		ends: "the child changes or is gone", event: DeletionsHeld,
+		ends: "the child is gone or, before a second, changes", event: DeletionsHeld,
 		sentence: "a deletion met a Conflict, because the child has changed or a webhook refuses it",
 	},
 	DeletionRetryAfter: {
@@ -339,7 +342,7 @@ var rows = [reasons]row{
 	},
 	UpdateFailed: {
 		name: "UpdateFailed", step: scales, stops: StopsUpdates, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
-		ends: "it is changed, or after a Conflict changes", event: FailedUpdate,
+		ends: "its change succeeds or, after a Conflict, it changes", event: FailedUpdate,
 		sentence: "the server refused or undid the change of a child, or answered with a Conflict, a 500 or Retry-After",
 	},
 	LookFailed: {

@@ -20,7 +20,7 @@ import (
 
 // lookForLost looks on the server for the calls without an answer that are due, and for the names that the server has
 // just called taken. The next pass plans with what it finds, because this one has counted all of them as in flight. The
-// result held reports whether they keep this pass from creating, changing or deleting more than scale has.
+// result held is true if, without these calls, the plan would create, change or delete more than scale.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
 	known, now := p.state.ledger, p.opts.Now()
 	names, doubted := known.Names(), p.lostCalls()
@@ -30,8 +30,8 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		// The creation of web-bbbbb had no answer, and then the owner was scaled to none. So no pass sends the name again,
-		// and without a look the pod would live until the cache shows it. A later pass sends the names in the plan again.
+		// Names that no plan sends again are looked for, and those that this pass has sent. The creation of web-bbbbb had no
+		// answer, and then the owner was scaled to none. Without a look the pod would live until the cache shows it.
 		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now))
 	})
 	for _, name := range taken {
@@ -186,7 +186,7 @@ func (p *pass[O, C]) settleChild(l look[C], v lostCall[C], f finding[C], began t
 			p.requeueAfter(1)
 		}
 		if !p.leaves(f.child) && began.Sub(v.sent) < ledger.MaxRequestAge {
-			return // it is there, but the call may still take effect, so it remains in doubt
+			return // the call may still take effect, unless the child is newer than the version in it, as the next view finds
 		}
 	}
 	known.CallAnswered(id)

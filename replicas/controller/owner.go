@@ -360,8 +360,8 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
-// ownerAgrees removes from scale what the owner on the server may no longer want, and reports whether Kind.Prepare can
-// be called with the plan.
+// ownerAgrees removes from scale what the owner on the server may no longer want. The result ok is false if Prepare
+// would see deletions or changes that could not be checked, or if SpecLive failed.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	// Prepare sees the whole plan, also what is held, and may drain each child in it.
 	isShown := p.kind.Prepare != nil && deletesOrChanges(planned)

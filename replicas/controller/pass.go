@@ -39,8 +39,8 @@ type pass[O, C Object] struct {
 	state  *memory[C]
 	spec   replicas.Spec[C]
 	rules  replicas.Rules[C] // those of the spec, complete
-	// ownerRead says that a read of this pass has shown the owner on the server to want the same children as p.Owner, and
-	// ownerOld that a call has shown it to be gone, or to want something else.
+	// ownerRead: a read of this pass has shown that the owner on the server wants the same children as p.Owner.
+	// ownerOld: a call has shown that it is gone, or wants something else.
 	ownerRead, ownerOld bool
 	ownerErr            error // of a read of the owner that failed, so that no other step of the pass tries it again
 	cacheIsOld          bool  // calls have shown that the cached owner is gone, or that others have changed it
@@ -91,8 +91,8 @@ func (p *pass[O, C]) run(ctx context.Context) {
 		return
 	}
 	defer p.state.ledger.Done()
-	// The quota was full, and then the cache failed. A pass that ends early does not know what its later steps would have
-	// met, so QuotaFull stands. This is why p.step is set before each step.
+	// The gates of steps that a pass does not reach stand, for example QuotaFull of the pass before if the cache fails now.
+	// p.step says how far the pass came, so it is set before each step.
 	p.step = plans
 	plan, ok := p.plan(ctx)
 	if ok {
@@ -127,7 +127,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	changed.conclude(found)
 	made.conclude(found)
 	gone.conclude(found)
-	if planned.IsZero() && !held { // otherwise a Conflict of last week would cost the next deletion a live list
+	if planned.IsZero() && !held { // if the holds stayed, a Conflict of long ago would cost the next deletion a live list
 		p.state.nothingLeft(p.Now)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))

@@ -136,14 +136,14 @@ type census[C Object] struct {
 
 // census finds the children for the status.
 func (p *pass[O, C]) census() (children census[C]) {
-	known, recalled := p.snapshot.Version != "", p.recalledToActive()
+	hasVersion, recalled := p.snapshot.Version != "", p.recalledToActive()
 	children.leaving = p.Terminating
-	if known {
+	if hasVersion {
 		// web-a had no node, so its deletion removed it at once, but the cache shows it as terminating for a moment.
 		children.leaving = slices.DeleteFunc(slices.Clone(children.leaving), vanishes)
 	}
 	stay, come, leave := p.state.ledger.Split(p.Active)
-	if !known { // nothing says what the cache shows already, so the children count as it has them
+	if !hasVersion { // nothing says what the cache shows already, so the children count as it has them
 		children.counted = append(slices.Clip(stay), leave...)
 		return children
 	}

@@ -243,7 +243,7 @@ func (p *pass[O, C]) holdRepeated(name string) {
 	// A second client wrote its own value each second, and after each of its writes the child needed the same change.
 	h, now := p.state.holds.getOrAdd(UpdateFailed, name), p.opts.Now()
 	if h.Remaining(now) < -changesApart {
-		*h = hold{Hold: backoff.Hold{Since: now}} // of no length, so only the third of several changes waits
+		*h = hold{Hold: backoff.Hold{Since: now}} // of no length, which the second change lengthens, so the third waits
 		return
 	}
 	h.Double(now, time.Second, 5*time.Minute)
