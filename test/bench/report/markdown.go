@@ -69,16 +69,17 @@ func (r *results) markdown() []byte {
 
 // timed returns this row in the format of the table "Time".
 func (r *row) timed(title string) string {
-	line := "| " + title + " | " + r.text()
+	var line strings.Builder
+	line.WriteString("| " + title + " | " + r.text())
 	for _, fleet := range []string{healthy, mixed} {
 		if _, ok := r.medianOf(of{fleet, ours}, seconds); !ok {
-			line += " | | | | "
+			line.WriteString(" | | | | ")
 			continue
 		}
 		theirs, mine := of{fleet, kubernetes}, of{fleet, ours}
-		line += fmt.Sprintf(" | %s | %s | %s | %s → %s", r.time(theirs), r.time(mine), r.times(fleet), r.number(theirs, allocs), r.number(mine, allocs))
+		fmt.Fprintf(&line, " | %s | %s | %s | %s → %s", r.time(theirs), r.time(mine), r.times(fleet), r.number(theirs, allocs), r.number(mine, allocs))
 	}
-	return line + " |\n"
+	return line.String() + " |\n"
 }
 
 func (r *row) time(whose of) string {

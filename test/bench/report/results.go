@@ -138,12 +138,10 @@ func (r *row) text() string {
 	var parts []string
 	for part := range strings.SplitSeq(r.size, "/") {
 		name, value, _ := strings.Cut(part, "=")
-		switch {
-		case value == "1":
-			parts = append(parts, "1 "+strings.TrimSuffix(name, "s"))
-		default:
-			parts = append(parts, thousands(value)+" "+name)
+		if value == "1" {
+			name = strings.TrimSuffix(name, "s")
 		}
+		parts = append(parts, thousands(value)+" "+name)
 	}
 	return strings.Join(parts, ", ")
 }
