@@ -22,6 +22,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -66,12 +67,14 @@ func (q quorumCalls) Claim(ctx context.Context, claim *corev1.PersistentVolumeCl
 }
 
 func (q quorumCalls) Keep(ctx context.Context, db *quorum.Database, keep bool) error {
-	finalizers := `null`
+	kept := db.DeepCopyObject().(client.Object)
 	if keep {
-		finalizers = `["quorum.example.com/members"]`
+		controllerutil.AddFinalizer(kept, "quorum.example.com/members")
+	} else {
+		controllerutil.RemoveFinalizer(kept, "quorum.example.com/members")
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":%s}}`, db.UID, finalizers)
-	return q.Patch(ctx, db.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
+	// The patch has the whole list, which another client may have changed since.
+	return q.Patch(ctx, kept, client.MergeFromWithOptions(db, client.MergeFromWithOptimisticLock{}))
 }
 
 // watchClaims adds a watch of claims. Each event of a claim causes a pass for the claim's database.

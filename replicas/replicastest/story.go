@@ -167,11 +167,17 @@ func (s *Story[O, C]) Wake() {
 	}
 }
 
-func (s *Story[O, C]) play() error {
+func (s *Story[O, C]) play() (err error) {
 	if object.IsNil(s.Owner) {
 		return errors.New("the Story has no Owner")
 	}
-	var err error
+	defer func() {
+		if value := recover(); value == errBusy { //nolint:errorlint // the very value
+			err = errBusy
+		} else if value != nil {
+			panic(value)
+		}
+	}()
 	if s.Cluster, err = NewCluster(s.Kind, Options{Seed: s.seed, Nodes: 3}); err != nil {
 		return err
 	}

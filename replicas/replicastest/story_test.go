@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,22 @@ func TestFleetsInStories(t *testing.T) {
 		s.Always = map[string]func() error{"never more than seven": s.AtMost(7), "never fewer than one": s.AtLeast(1)}
 		s.AtEnd = map[string]func() error{"as many as wanted": s.AsWanted}
 	}))
+}
+
+// restless is a Part that always has something to do.
+type restless struct{}
+
+func (restless) Due() (time.Time, bool) { return time.Time{}, true }
+func (restless) Step()                  {}
+
+func TestAStoryInWhichNoTimePasses(t *testing.T) {
+	t.Parallel()
+	err := replicastest.Play(7, 7, func(s *podStory) {
+		simple(s)
+		s.Parts = []replicastest.Part{restless{}}
+	})
+	require.ErrorContains(t, err, "replicastest: seed 7: the simulated parts never become idle")
+	require.ErrorContains(t, err, "the first process begins", "it goes on with what happened")
 }
 
 func TestAStoryThatCannotBegin(t *testing.T) {

@@ -4,6 +4,7 @@
 package replicastest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -49,12 +50,15 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 			steps = 0
 		}
 		if steps > busy {
-			panic("replicastest: the simulated parts never become idle, so no time passes")
+			panic(errBusy)
 		}
 		part.Step()
 	}
 	return true
 }
+
+// errBusy is the panic of a World whose Parts keep each other busy. Play returns it as the error of the story.
+var errBusy = errors.New("the simulated parts never become idle, so no time passes: for example, a call of Prepare causes an event that wakes the owner, and the next pass makes the call again")
 
 // next returns the Part that is due first, and the time of its next action.
 func (w *World) next() (first Part, at time.Time) {

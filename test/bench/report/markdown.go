@@ -39,21 +39,13 @@ func (r *results) markdown() []byte {
 	b.WriteString(intro)
 	fmt.Fprintf(&b, "\nRun with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
 		r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
-	b.WriteString("\n## Time\n\n" +
+	b.WriteString("\n## On the two fleets\n\n" +
 		"| work | size | Kubernetes | ours | ratio | allocations | mixed: Kubernetes | ours | ratio | allocations |\n" +
 		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
-	last := ""
-	for _, row := range r.rows {
-		if len(row.medians[seconds]) == 0 {
-			continue
-		}
-		title := "" // only the first row of each kind of work has a title
-		if row.work != last {
-			title = titles[row.work]
-		}
-		last = row.work
-		b.WriteString(row.timed(title))
-	}
+	r.times(&b, func(row *row) bool { return row.isOn(mixed) }, healthy, mixed)
+	b.WriteString("\n## Other work\n\n" +
+		"| work | size | Kubernetes | ours | ratio | allocations |\n|---|---|--:|--:|--:|--:|\n")
+	r.times(&b, func(row *row) bool { return !row.isOn(mixed) }, healthy)
 	b.WriteString("\n## Memory\n\nBytes that are kept in addition to the objects in the caches.\n\n" +
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
 	for _, row := range r.rows {
@@ -67,19 +59,30 @@ func (r *results) markdown() []byte {
 	return []byte(b.String())
 }
 
-// timed returns this row in the format of the table "Time".
-func (r *row) timed(title string) string {
-	var line strings.Builder
-	line.WriteString("| " + title + " | " + r.text())
-	for _, fleet := range []string{healthy, mixed} {
-		if _, ok := r.medianOf(of{fleet, ours}, seconds); !ok {
-			line.WriteString(" | | | | ")
+// times writes a line for each row that belongs, with the times on the given fleets.
+func (r *results) times(b *strings.Builder, belongs func(*row) bool, fleets ...string) {
+	last := ""
+	for _, row := range r.rows {
+		if len(row.medians[seconds]) == 0 || !belongs(row) {
 			continue
 		}
-		theirs, mine := of{fleet, kubernetes}, of{fleet, ours}
-		fmt.Fprintf(&line, " | %s | %s | %s | %s → %s", r.time(theirs), r.time(mine), r.times(fleet), r.number(theirs, allocs), r.number(mine, allocs))
+		title := "" // only the first row of each kind of work has a title
+		if row.work != last {
+			title = titles[row.work]
+		}
+		last = row.work
+		fmt.Fprintf(b, "| %s | %s", title, row.text())
+		for _, fleet := range fleets {
+			theirs, mine := of{fleet, kubernetes}, of{fleet, ours}
+			fmt.Fprintf(b, " | %s | %s | %s | %s → %s", row.time(theirs), row.time(mine), row.ratioText(fleet), row.number(theirs, allocs), row.number(mine, allocs))
+		}
+		b.WriteString(" |\n")
 	}
-	return line.String() + " |\n"
+}
+
+func (r *row) isOn(fleet string) bool {
+	_, ok := r.medianOf(of{fleet, ours}, seconds)
+	return ok
 }
 
 func (r *row) time(whose of) string {
@@ -90,7 +93,7 @@ func (r *row) time(whose of) string {
 	return duration(v.median) + " ±" + v.spread
 }
 
-func (r *row) times(fleet string) string {
+func (r *row) ratioText(fleet string) string {
 	ratio, ok := r.ratio(fleet)
 	if !ok {
 		return "–"
