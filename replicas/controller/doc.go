@@ -65,14 +65,16 @@ package controller
 //
 // To write the status in another way, see Client.PatchStatus for the call and statusPatch in status.go for its body.
 //
-// The effect of a Conflict depends on the call. After one of a deletion or a mark, the pass sends no further batch
-// (delete.go, holdChanged), and a later pass lists live before its next deletion (view.go, listsFirst). The status is written once more, to the owner as the
-// server has it (status.go, writeStatus). A claim is repeated when the child changes or its hold ends, and until then
-// no child is created in place of an orphan (claim.go, failedAdoptions and holdReleases). A change waits for the newer version of its child, which brings a pass (update.go, concludeOne). A
-// stray is read again by a later pass, and deleted if it is still one (delete.go, deletePendingStrays).
+// The effect of a Conflict depends on the call. After one of a deletion, or of the mark that asks a child to leave, the
+// pass sends no further batch (delete.go, holdChanged), and a later pass lists live before its next deletion (view.go,
+// listsFirst). The status is written once more, to the owner as the server has it (status.go, writeStatus). An adoption
+// or release is repeated when the child changes or its hold ends (claim.go, failedAdoptions and holdReleases), and until
+// then no child is created in place of the orphan. A change waits for the newer version of its child, which brings a
+// pass (update.go, concludeOne). A stray is read again by a later pass, and deleted if it is still one (delete.go,
+// deletePendingStrays).
 //
-// If all caches reported their versions as numbers, this could go: the cases without a version of census
-// (status.go), lookAtServer and awaitCache (view.go), Newest here and in package handlers, and in package ledger
+// If all caches reported their versions as numbers, this could go: in census (status.go), lookAtServer and
+// awaitCache (view.go) the cases in which a version is missing, Newest here and in package handlers, and in package ledger
 // Snapshot.Newest, suspicions, answer.cachedAs, the case of overlay.isShown that compares whole children, and what is
 // done where two versions cannot be compared. If all clients were Versioners too, so could the branches for others in
 // newTerm, lookAtServer, awaitCache and isOfTerm. The live list for each owner must stay, because the cache of a new

@@ -185,15 +185,16 @@ type row struct {
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
 	longest  time.Duration // shortest <= the length of a hold <= longest, and it doubles in between
-	ends     string        // what ends the hold early, in words; ofSpec, nothingLeft, holds.end, a newer version, forgetClaims and takenSlots do it
+	ends     string        // what ends the hold early, in words; in code: ofSpec, nothingLeft, holds.end, forgetClaims, takenSlots
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
 
 // The table in docs/pass.md is generated from these rows. A child that a pass counted as surplus was not deleted because
-// of a row that stops deletions, of NameTaken if two children share a slot, or of UpdateFailed if it would get a mark.
-// Beside these there are only the errors in Pass.Err, such as a context that ended and a restored server. A cache that
-// still shows the former owner, or fewer children, leaves no gate.
+// of (a) a row that stops deletions, (b) NameTaken, if two children share a slot, (c) UpdateFailed, if it would get a
+// mark, or (d) an error without a gate in Pass.Err: the cache failed to return the owner, or returned nil for a child,
+// Kind.ClusterScoped is wrong, the context ended, or the server was restored. No gate tells that no pass ran, or that the cache still shows the former owner or fewer
+// children, so compare the numbers in Pass.String with the server.
 var rows = [reasons]row{
 	PassPanicked: {
 		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
@@ -312,7 +313,7 @@ var rows = [reasons]row{
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
-		ends:     "a read shows their effect",
+		ends:     "their effect is known",
 		sentence: "deletions without an answer count as done",
 	},
 	Conflict: {

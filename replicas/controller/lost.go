@@ -20,7 +20,7 @@ import (
 
 // lookForLost looks on the server for the calls without an answer that are due, and for the names that the server has
 // just called taken. The next pass plans with what it finds, because this one has counted all of them as in flight. The
-// result held is true if, without these calls, the plan would create, change or delete more than scale.
+// result held is true if these calls keep the plan from creating, changing or deleting more than scale.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
 	known, now := p.state.ledger, p.opts.Now()
 	names, doubted := known.Names(), p.lostCalls()
@@ -30,7 +30,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		// Names that no plan sends again are looked for, and those that this pass has sent. The creation of web-bbbbb had no
+		// Due are the names that this plan does not send again, and those that this pass has sent. The creation of web-bbbbb had no
 		// answer, and then the owner was scaled to none. Without a look the pod would live until the cache shows it.
 		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now))
 	})

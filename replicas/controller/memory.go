@@ -21,12 +21,13 @@ import (
 // This is all state that outlives a pass, with its end. All of it ends with the process.
 //
 //	of an owner    the type memory below: each field has its end
-//	of a name      owners: passing ends with the pass, standing with the next pass, leavers when the states are dropped
+//	of a name      owners: passing ends with the pass, standing with the next pass, leavers (that left the cache) when sweepLeft drops them
 //	of the server  reconciler.term: the versions that the server had when the term began, until NewTerm.
 //	               reconciler.statusCounts: that a status write raises the generation, until the process ends.
 //	               reconciler.restores: the newest versions of live lists, the last 2,048 to 4,096 DELETED events,
-//	               and the first proof of a restore, with restoredEventSent. Only a new process ends these, so after a proof the manager of
-//	               controllerruntime and the Run of clientgo end, unless Options.OnRestored is set.
+//	               and the first proof of a restore, with restoredEventSent. Only a new process ends these. So after
+//	               a proof the manager of controllerruntime and the Run of clientgo end, unless Options.OnRestored is
+//	               set.
 //	of the events  package handlers: the kept Spec of an owner, until a newer version of the owner, the Renew of a
 //	               pass, or the DELETED event; the newest version of a child, until the process ends
 //	of the queue   the failures that a rate limiter counts, until a pass succeeds
@@ -45,7 +46,7 @@ type memory[C Object] struct {
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
 	// ledger has facts about children, until the cache shows them or newer ones replace them. It also has calls without an
-	// answer, until an answer, a look (lost.go) or a newer version of the child than the call carried settles them; the
+	// answer, until an answer, the child's end, a look (lost.go) or a newer version than the call carried settles them; the
 	// last live list, until the cache reaches it; and the names ever sent, until no child has them.
 	ledger *ledger.Ledger[C]
 	// strays are new children that a webhook took from the owner, for example by other labels, until they are gone or
