@@ -56,7 +56,7 @@ func TestAStoryInWhichNoTimePasses(t *testing.T) {
 		simple(s)
 		s.Parts = []replicastest.Part{restless{}}
 	})
-	require.ErrorContains(t, err, "replicastest: seed 7: the simulated parts never become idle")
+	require.ErrorContains(t, err, "replicastest: seed 7: replicastest: the simulated parts never become idle")
 	require.ErrorContains(t, err, "the first process begins", "it goes on with what happened")
 }
 

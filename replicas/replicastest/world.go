@@ -28,7 +28,8 @@ type World struct {
 
 // Run advances the clock by d, and calls Step of each Part whenever it is due. Of several that are due at the same
 // time, the one that comes first in the field Parts acts first. With d 0, Run calls Step until no Part is due at the
-// current time. If Parts keep each other busy while the clock does not advance, Run panics after a million steps.
+// current time. If Parts keep each other busy while the clock does not advance, Run panics after a million steps, and
+// Play returns an error.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
@@ -58,7 +59,7 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 }
 
 // errBusy is the panic of a World whose Parts keep each other busy. Play returns it as the error of the story.
-var errBusy = errors.New("the simulated parts never become idle, so no time passes: for example, a call of Prepare causes an event that wakes the owner, and the next pass makes the call again")
+var errBusy = errors.New("replicastest: the simulated parts never become idle, so no time passes: for example, a call of Prepare causes an event that wakes the owner, and the next pass makes the call again")
 
 // next returns the Part that is due first, and the time of its next action.
 func (w *World) next() (first Part, at time.Time) {
