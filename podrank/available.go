@@ -26,11 +26,11 @@ func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 			}
 			return 0
 		})},
-		value: func(now time.Time, _ int, p *corev1.Pod) string {
+		value: func(text []byte, now time.Time, _ int, p *corev1.Pod) []byte {
 			if available(now, p) {
-				return "available"
+				return append(text, "available"...)
 			}
-			return "not available"
+			return append(text, "not available"...)
 		},
 	}
 	c := Criterion[*corev1.Pod]{name: "not-available", phrase: victimHere, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}

@@ -26,7 +26,9 @@ func Colocation() Criterion[*corev1.Pod] {
 		count := sync.OnceValue(func() *census { return newCensus(facts.Related) })
 		return &column[*corev1.Pod]{
 			weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return -int64(count().activeOn(p.Spec.NodeName)) })}, // (R6)
-			value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(count().activeOn(p.Spec.NodeName)) },
+			value: func(text []byte, _ time.Time, _ int, p *corev1.Pod) []byte {
+				return strconv.AppendInt(text, int64(count().activeOn(p.Spec.NodeName)), 10)
+			},
 			phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 				if count().activeOn(p.Spec.NodeName) == 1 {
 					return victimHere + " replica on " + detailHere, nodeName(p)

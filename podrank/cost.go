@@ -30,7 +30,7 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 		return int64(n)
 	}
 	phrase := strings.ReplaceAll(name, "-", " ") + " " + victimHere + " < " + survivorHere
-	c := number(name, phrase, cost, func(obj T) string { return strconv.FormatInt(cost(obj), 10) })
+	c := number(name, phrase, cost, func(text []byte, obj T) []byte { return strconv.AppendInt(text, cost(obj), 10) })
 	if annotation == "" {
 		c.err = errors.New("annotation has no name")
 	}

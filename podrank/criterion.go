@@ -52,8 +52,8 @@ type column[T any] struct {
 	// a weigher, which replaces the list in the field weigh. The argument holds the places of all
 	// objects, in the order of the other criteria that have weighers.
 	level func(sorted []int32) weigher[T]
-	// value returns the object's value for this criterion as a string, for Victim.Values.
-	value func(now time.Time, i int, obj T) string
+	// value appends the object's value for this criterion to text, for Victim.Values.
+	value func(text []byte, now time.Time, i int, obj T) []byte
 	// The function phrase returns the template for the result of Victim.Explain, and the detail to
 	// insert into the template. If the function is nil, Criterion.phrase is the template, and there
 	// is no detail.
@@ -138,7 +138,7 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 		}
 		return &column[T]{
 			weigh: []weigher[T]{weigh},
-			value: func(_ time.Time, _ int, obj T) string { return fmt.Sprint(value(obj)) },
+			value: func(text []byte, _ time.Time, _ int, obj T) []byte { return fmt.Append(text, value(obj)) },
 		}
 	}
 	return c
@@ -148,7 +148,7 @@ var errNilFunction = errors.New("function is nil")
 
 // equal() returns a column that treats all objects as equal.
 func equal[T any]() *column[T] {
-	return &column[T]{value: func(time.Time, int, T) string { return "" }}
+	return &column[T]{value: func(text []byte, _ time.Time, _ int, _ T) []byte { return text }}
 }
 
 func valuesOf[T, V any](objs []T, value func(T) V) []V {
@@ -210,11 +210,11 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 			}
 			return 1
 		})},
-		value: func(_ time.Time, _ int, obj T) string {
+		value: func(text []byte, _ time.Time, _ int, obj T) []byte {
 			if is(obj) {
-				return yes
+				return append(text, yes...)
 			}
-			return no
+			return append(text, no...)
 		},
 	}
 	c.open = func(Facts[T]) *column[T] { return col }
@@ -231,7 +231,7 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	}
 	col := &column[T]{
 		weigh: byInstant(at, 1),
-		value: func(_ time.Time, _ int, obj T) string { return timeText(at(obj), time.Time{}) },
+		value: func(text []byte, _ time.Time, _ int, obj T) []byte { return appendTime(text, at(obj), time.Time{}) },
 	}
 	c.open = func(Facts[T]) *column[T] { return col }
 	return c
@@ -262,7 +262,7 @@ func ByComparison[T metav1.Object](name string, compare func(a, b T) int) Criter
 				objs[i].weight = weight
 			}
 		}},
-		value: func(_ time.Time, _ int, obj T) string { return fullName(obj) },
+		value: func(text []byte, _ time.Time, _ int, obj T) []byte { return append(text, fullName(obj)...) },
 	}
 	c.open = func(Facts[T]) *column[T] { return col }
 	return c
@@ -301,7 +301,7 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 	at := func(obj T) time.Time { return obj.GetCreationTimestamp().Time }
 	col := &column[T]{
 		weigh: byInstant(at, sign),
-		value: func(now time.Time, _ int, obj T) string { return timeText(at(obj), now) },
+		value: func(text []byte, now time.Time, _ int, obj T) []byte { return appendTime(text, at(obj), now) },
 		phrase: func(now time.Time, _ int, obj T) (phrase, detail string) {
 			switch {
 			case at(obj).IsZero():

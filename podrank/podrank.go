@@ -143,6 +143,7 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 	if n == 0 {
 		return nil
 	}
+	r.values.Grow(n * typicalValue)
 	victims, differs := make([]Victim[T], n), len(r.criteria)
 	for i := n - 1; i >= 0; i-- {
 		if n < len(r.found) {
@@ -163,6 +164,7 @@ func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	if len(r.found) == 0 {
 		return nil
 	}
+	r.values.Grow(len(r.found) * typicalValue)
 	victims := make([]Victim[T], len(r.found))
 	for i := range victims {
 		differs := len(r.criteria)

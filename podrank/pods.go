@@ -27,7 +27,9 @@ func Unassigned() Criterion[*corev1.Pod] {
 // Phase puts Pending pods first, then Unknown pods, then Running pods. Any other phase counts as
 // Pending.
 func Phase() Criterion[*corev1.Pod] {
-	show := func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "none") }
+	show := func(text []byte, p *corev1.Pod) []byte {
+		return append(text, cmp.Or(string(p.Status.Phase), "none")...)
+	}
 	return number("phase", "phase "+victimHere+" < "+survivorHere, phaseOrdinal, show)
 }
 
@@ -119,7 +121,9 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	one, more := victimHere+unit+" > "+survivorHere, victimHere+unit+"s > "+survivorHere
 	col := &column[*corev1.Pod]{
 		weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return weighRestarts(of(p)) })},
-		value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(int(of(p))) },
+		value: func(text []byte, _ time.Time, _ int, p *corev1.Pod) []byte {
+			return strconv.AppendInt(text, int64(of(p)), 10)
+		},
 		phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 			if of(p) == 1 {
 				return one, ""
@@ -135,10 +139,10 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 func weighRestarts(n int32) int64 { return -int64(n) }
 
 // number returns a criterion that puts the object with the lower number first.
-func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
+func number[T any](name, phrase string, of func(T) int64, show func(text []byte, obj T) []byte) Criterion[T] {
 	col := &column[T]{
 		weigh: []weigher[T]{each(of)},
-		value: func(_ time.Time, _ int, obj T) string { return show(obj) },
+		value: func(text []byte, _ time.Time, _ int, obj T) []byte { return show(text, obj) },
 	}
 	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
 }
@@ -150,11 +154,11 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
 	aging := &column[*corev1.Pod]{
 		weigh: []weigher[*corev1.Pod]{eachAt(func(p *corev1.Pod, now time.Time) int64 { return weighAge(at(p), now) })},
-		value: func(now time.Time, _ int, p *corev1.Pod) string {
+		value: func(text []byte, now time.Time, _ int, p *corev1.Pod) []byte {
 			if t := at(p); t != nil {
-				return timeText(t.Time, now)
+				return appendTime(text, t.Time, now)
 			}
-			return "not ready"
+			return append(text, "not ready"...)
 		},
 		phrase: func(now time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 			switch t := at(p); {

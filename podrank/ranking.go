@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"reflect"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,6 +34,9 @@ type ranking[T metav1.Object] struct {
 
 	distinct *distinct.Table // the UIDs of the found objects, or nil if an object may be found twice
 	pointers map[any]struct{}
+
+	text   []byte          // the value that is being formatted
+	values strings.Builder // the values of all victims, one after the other
 
 	survivor struct { // the last result of survivorValue
 		criterion int

@@ -29,7 +29,7 @@ func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 		return 0
 	}
 	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, isCurrent,
-		func(obj T) string { return cmp.Or(revision(obj), "none") })
+		func(text []byte, obj T) []byte { return append(text, cmp.Or(revision(obj), "none")...) })
 	switch {
 	case key == "":
 		c.err = errors.New("key is empty")

@@ -84,13 +84,14 @@ func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains
 	return d
 }
 
-// countIn returns a function that formats the count of an object, for example as "3 in zone-a".
-func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) string {
-	return func(_ time.Time, i int, _ T) string {
+// countIn returns a function that appends the count of an object, for example "3 in zone-a".
+func countIn[T any](d *domains, name string) func(text []byte, now time.Time, i int, obj T) []byte {
+	return func(text []byte, _ time.Time, i int, _ T) []byte {
+		text = append(strconv.AppendInt(text, d.count[i], 10), " in "...)
 		if d.of[i] == "" {
-			return strconv.FormatInt(d.count[i], 10) + " in no " + name
+			return append(append(text, "no "...), name...)
 		}
-		return strconv.FormatInt(d.count[i], 10) + " in " + d.of[i]
+		return append(text, d.of[i]...)
 	}
 }
 

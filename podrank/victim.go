@@ -80,7 +80,7 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	if col.phrase != nil {
 		v.phrase, v.detail = col.phrase(r.facts.Now, int(place), v.Object)
 	}
-	v.Values.Victim, v.Values.Survivor = col.value(r.facts.Now, int(place), v.Object), r.survivorValue(c, r.found[survivor].place)
+	v.Values.Victim, v.Values.Survivor = r.value(c, place), r.survivorValue(c, r.found[survivor].place)
 	return v
 }
 
@@ -88,9 +88,21 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 // several victims usually need it.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
-		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.facts.Now, int(i), r.facts.Objects[i])
+		m.criterion, m.place, m.value = c, i, r.value(c, i)
 	}
 	return r.survivor.value
+}
+
+// typicalValue is the length of a typical value in Victim.Values, such as "1h23m45s".
+const typicalValue = 8
+
+// value returns the object's value for the given criterion. The values of all victims share the
+// memory of r.values, so that they need only a few allocations.
+func (r *ranking[T]) value(c int, i int32) string {
+	r.text = r.columns[c].value(r.text[:0], r.facts.Now, int(i), r.facts.Objects[i])
+	start := r.values.Len()
+	r.values.Write(r.text)
+	return r.values.String()[start:]
 }
 
 // byIdentity returns the Victim if no criterion distinguishes the two objects. It compares their
@@ -113,14 +125,14 @@ func fullName(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.
 
 const unknownTime = "unknown"
 
-// timeText formats the age of t, which is now minus t. If now is zero, timeText formats the time t
+// appendTime appends the age of t, which is now minus t. If now is zero, appendTime appends the time t
 // itself.
-func timeText(t, now time.Time) string {
+func appendTime(text []byte, t, now time.Time) []byte {
 	switch {
 	case t.IsZero():
-		return unknownTime
+		return append(text, unknownTime...)
 	case now.IsZero():
-		return t.UTC().Format(time.RFC3339Nano)
+		return t.UTC().AppendFormat(text, time.RFC3339Nano)
 	}
 	age := now.Sub(t).Truncate(time.Second).String()
 	for _, zero := range []string{"m0s", "h0m"} { // shorten 2h0m0s to 2h
@@ -128,5 +140,5 @@ func timeText(t, now time.Time) string {
 			age = age[:len(age)-2]
 		}
 	}
-	return age
+	return append(text, age...)
 }
