@@ -194,10 +194,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if !arePods {
 		return status.Count(children, counting())
 	}
-	var template map[string]string
-	if p.spec.Template != nil {
-		template = p.spec.Template.Labels
-	}
+	template := p.unselectedLabels()
 	if own := p.spec.Rules; own.Active == nil && own.Leaving == nil && own.Ready == nil && own.NoneEnds() { // in the usual case, read the conditions only once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
@@ -206,6 +203,24 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
 	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }
 	return status.Count(pods, rules)
+}
+
+// unselectedLabels returns the labels of the template that the selector does not require. All children that count match the
+// selector, so they have the other labels.
+func (p *pass[O, C]) unselectedLabels() (unselected map[string]string) {
+	if p.spec.Template == nil {
+		return nil
+	}
+	for key, value := range p.spec.Template.Labels {
+		if required, is := p.spec.Selector.RequiresExactMatch(key); is && required == value {
+			continue
+		}
+		if unselected == nil {
+			unselected = map[string]string{}
+		}
+		unselected[key] = value
+	}
+	return unselected
 }
 
 // countGroups counts the children of each group.
