@@ -205,8 +205,8 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	return status.Count(pods, rules)
 }
 
-// unselectedLabels returns the labels of the template that the selector does not require. All children that count match the
-// selector, so they have the other labels.
+// unselectedLabels returns the labels of the template that the selector does not require. All children that the plan counts
+// matched the selector, so they had the others. One that a later look of the same pass shows without them counts once more.
 func (p *pass[O, C]) unselectedLabels() (unselected map[string]string) {
 	if p.spec.Template == nil {
 		return nil
