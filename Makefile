@@ -208,7 +208,7 @@ sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a S
 	go test ./internal/sim/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
 
 .PHONY: recipes
-recipes: ## STORIES with accidents for each example of a Kind
+recipes: ## STORIES with faults for each example of a Kind
 	go test ./replicas/controller -count=1 -v -run InStories -stories $(STORIES)
 
 .PHONY: soak

@@ -131,12 +131,12 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {
-		config, of := rest.CopyConfig(config), &transport.Watches{}
+		config, own := rest.CopyConfig(config), &transport.Watches{}
 		config.QPS = -1
 		config.Wrap(fence.Wrap)
 		config.Wrap(transport.NewPace(0, 0).Wrap)
-		config.Wrap(of.Wrap)
-		wrapped, watches = append(wrapped, config), append(watches, of)
+		config.Wrap(own.Wrap)
+		wrapped, watches = append(wrapped, config), append(watches, own)
 	}
 	return wrapped, watches
 }

@@ -142,7 +142,7 @@ func TestSimulatedCrash(t *testing.T) {
 	assert.Equal(t, int32(3), pool.Status.ReadyReplicas)
 }
 
-// The operator keeps its promises through all accidents: a pool scaled and rolled out while caches are late, answers
+// The operator keeps its promises through all faults: a pool scaled and rolled out while caches are late, answers
 // are lost and processes die.
 func TestSimulatedStories(t *testing.T) {
 	t.Parallel()

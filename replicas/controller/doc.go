@@ -80,6 +80,6 @@ package controller
 // newTerm, lookAtServer, awaitCache and isOfTerm. The live list for each owner must stay, because the cache of a new
 // process may stay behind (view.go, plan).
 //
-// Transcripts in testdata play many of the accidents in these comments. Models are explored in every order of events
+// Transcripts in testdata play many of the faults in these comments. Models are explored in every order of events
 // (TestModel of package ledger, TestExplore of package replicastest), random stories and corners are played in
 // internal/sim, and test/planted shows which of these nets notices which mistake.

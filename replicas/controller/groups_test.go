@@ -30,7 +30,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// Two operators whose owners have groups of children, played with the accidents of recipes_test.go: KubeRay's RayCluster
+// Two operators whose owners have groups of children, played with the faults of recipes_test.go: KubeRay's RayCluster
 // and a shard of vitess. The third, JobSet, is in inplace_test.go.
 
 // podIn returns a pod of a group.

@@ -31,7 +31,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// Operators that change their children in place, played with the accidents of recipes_test.go: an operator of Valkey,
+// Operators that change their children in place, played with the faults of recipes_test.go: an operator of Valkey,
 // KubeVirt's VirtualMachinePool, and JobSet. Then two that ask their children to leave: Agones' GameServerSet, and
 // tidb-operator's TiKVGroup.
 
@@ -1032,16 +1032,16 @@ func TestTiKVGroupsInStories(t *testing.T) {
 // Four stores, whose data take an hour to move. Whatever happens, none is created, and none goes with its data.
 func TestStoresThatAreAskedToLeave(t *testing.T) {
 	t.Parallel()
-	type accident struct {
+	type fault struct {
 		*tikvCluster
 		t        *testing.T
 		operator *replicastest.Controller[*tikvGroup, *tikvStore]
 		world    *replicastest.World
 		scale    func(n int32)
 	}
-	loses := func(rule replicastest.Rule) func(*accident) {
+	loses := func(rule replicastest.Rule) func(*fault) {
 		rule.Verb, rule.Kind, rule.Times = "patch", "TiKV", 1
-		return func(a *accident) {
+		return func(a *fault) {
 			a.operator.Client.Fail(rule)
 			a.scale(3)
 			if a.world.Run(time.Millisecond); rule.Late > 0 {
@@ -1050,26 +1050,26 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 			}
 		}
 	}
-	goesDown := func(n int32, then func(a *accident)) func(*accident) {
-		return func(a *accident) {
+	goesDown := func(n int32, then func(a *fault)) func(*fault) {
+		return func(a *fault) {
 			a.scale(n)
 			a.world.Run(10 * time.Minute)
 			then(a)
 		}
 	}
 	for name, tt := range map[string]struct {
-		happens      func(*accident)
+		happens      func(*fault)
 		stay, marked int // how many of the four are left, and how many were asked to leave
 	}{
-		"scaled down and up before the cache shows it": {func(a *accident) {
+		"scaled down and up before the cache shows it": {func(a *fault) {
 			a.operator.View.OwnerWatch.Lag = 5 * time.Second
 			a.scale(2)
 			a.world.Run(time.Second)
 			a.scale(4)
 		}, 4, 0},
-		"scaled up again while two move their data": {goesDown(2, func(a *accident) { a.scale(4) }), 4, 2},
-		"one of the two is wanted again":            {goesDown(2, func(a *accident) { a.scale(3) }), 3, 2},
-		"scaled up and down while two move their data": {goesDown(2, func(a *accident) {
+		"scaled up again while two move their data": {goesDown(2, func(a *fault) { a.scale(4) }), 4, 2},
+		"one of the two is wanted again":            {goesDown(2, func(a *fault) { a.scale(3) }), 3, 2},
+		"scaled up and down while two move their data": {goesDown(2, func(a *fault) {
 			a.scale(4)
 			a.world.Run(time.Minute)
 			a.scale(2)
@@ -1077,7 +1077,7 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 		"the answer to the mark is lost":           {loses(replicastest.Rule{Landed: true}), 3, 1},
 		"the mark is lost":                         {loses(replicastest.Rule{}), 3, 1},
 		"the mark comes after its store is wanted": {loses(replicastest.Rule{Late: time.Minute}), 4, 1},
-		"another becomes the first to go while the mark is under way": {func(a *accident) {
+		"another becomes the first to go while the mark is under way": {func(a *fault) {
 			asked := ""
 			a.operator.Client.Done = func(call replicastest.Call, _ error) {
 				if call.Kind == "TiKV" && call.Verb == "patch" {
@@ -1094,12 +1094,12 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 				a.world.Run(2 * time.Minute)
 			}
 		}, 3, 1},
-		"another process takes over before they leave": {goesDown(2, func(a *accident) {
+		"another process takes over before they leave": {goesDown(2, func(a *fault) {
 			a.operator.View.Stop()
 			a.operator = a.NewController()
 			a.world.Parts[1] = a.operator
 		}), 2, 2},
-		"a person asks one to leave that is wanted": {func(a *accident) {
+		"a person asks one to leave that is wanted": {func(a *fault) {
 			_, err := a.EditChild(a.t.Context(), "default", a.Children("default")[0].Name, func(s *tikvStore) { s.Spec.Offline = true })
 			require.NoError(a.t, err)
 		}, 4, 1},
@@ -1109,7 +1109,7 @@ func TestStoresThatAreAskedToLeave(t *testing.T) {
 			cluster, err := replicastest.NewCluster(tikvGroups(), replicastest.Options{Seed: 1})
 			require.NoError(t, err)
 			kv := newStores(func() *tikvCluster { return cluster }, func() time.Duration { return time.Hour })
-			a := &accident{t: t, tikvCluster: cluster, operator: cluster.NewController()}
+			a := &fault{t: t, tikvCluster: cluster, operator: cluster.NewController()}
 			a.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, a.operator, kv}}
 			a.scale = func(n int32) {
 				_, err := cluster.EditOwner(t.Context(), "default", "kv", stores(n))

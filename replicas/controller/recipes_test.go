@@ -32,7 +32,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// Each example of a Kind is played with accidents: rollouts, scaling down and up within the lag of a cache, lost
+// Each example of a Kind is played with faults: rollouts, scaling down and up within the lag of a cache, lost
 // answers, processes that die in the middle of a pass, and the caches of an old API server.
 
 var stories = flag.Uint64("stories", 60, "how many stories of each example are played")
@@ -62,7 +62,7 @@ func rolling(kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) controller.K
 	return kind
 }
 
-// claimsOf makes the calls of a step for claims in a story, so that accidents happen to them, too.
+// claimsOf makes the calls of a step for claims in a story, so that faults happen to them, too.
 type claimsOf struct {
 	*volumes
 	story  *podStory

@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// The program keeps its promises through all accidents.
+// The program keeps its promises through all faults.
 func TestTheProgramInStories(t *testing.T) {
 	t.Parallel()
 	wants := func(n int32) func(*WorkerPool) { return func(p *WorkerPool) { p.Spec.Replicas = n } }

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A Kind is played 20 times with accidents, and keeps its rules.
+// A Kind is played 20 times with faults, and keeps its rules.
 func ExamplePlay() {
 	wants := func(n int32) func(*appsv1.ReplicaSet) {
 		return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n }

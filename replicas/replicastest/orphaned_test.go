@@ -26,8 +26,8 @@ func TestNoDeletionMeetsAPodThatHasChanged(t *testing.T) {
 	const finalizer = "example.com/drain"
 	yes := true
 	for name, tt := range map[string]struct {
-		accident func(t *testing.T, s *stage)
-		left     int
+		fault func(t *testing.T, s *stage)
+		left  int
 	}{
 		"kubectl delete --cascade=orphan, and a finalizer keeps the owner": {func(t *testing.T, s *stage) {
 			t.Helper()
@@ -73,7 +73,7 @@ func TestNoDeletionMeetsAPodThatHasChanged(t *testing.T) {
 				s.world.Run(time.Minute)
 				require.Len(t, s.Children(namespace), 3)
 				s.controller.View.ChildWatch.Lag = 500 * time.Millisecond
-				tt.accident(t, s)
+				tt.fault(t, s)
 				s.world.Run(time.Hour)
 				assert.Len(t, s.Children(namespace), tt.left)
 			})

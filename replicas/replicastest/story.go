@@ -24,15 +24,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A Story plays a Kind on a simulated cluster while accidents happen. Play makes a Story for each seed and passes it to
+// A Story plays a Kind on a simulated cluster while faults happen. Play makes a Story for each seed and passes it to
 // a function of yours, which fills in the fields. Kind and Owner are required.
 type Story[O Object[O], C Object[C]] struct {
 	// Kind is the Kind under test. Its functions may use the Story, for example Cluster and Call.
 	Kind controller.Kind[O, C]
-	// Owner is created when the story begins. A minute later, the accidents begin.
+	// Owner is created when the story begins. A minute later, the faults begin.
 	Owner O
 	// Changes are what users do to the owner, such as scaling it or giving it another image. In each round of
-	// accidents, users make one or two of these changes. If there are none, the owner stays as it is.
+	// faults, users make one or two of these changes. If there are none, the owner stays as it is.
 	Changes []func(owner O)
 	// Deletes is true if users also delete the owner, in the last round of each second story.
 	Deletes bool
@@ -142,7 +142,7 @@ func (s *Story[O, C]) AsWanted() error {
 	return nil
 }
 
-// Call makes a call of the Kind's own, for example in Prepare. The accidents of the Story also happen to this call: it
+// Call makes a call of the Kind's own, for example in Prepare. The faults of the Story also happen to this call: it
 // may fail, its answer may be lost, or the process may die before or after it. The argument call names the call, such
 // as Call{Verb: "delete", Kind: "Claim"}. The function effect may be called later, or never.
 func (s *Story[O, C]) Call(ctx context.Context, call Call, effect func() error) error {
@@ -193,17 +193,17 @@ func (s *Story[O, C]) play() (err error) {
 	for i := range rounds {
 		s.round(s.Deletes && i == rounds-1 && s.random.IntN(2) == 0)
 	}
-	s.end("all accidents are over")
+	s.end("all faults are over")
 	s.run(time.Hour)
 	s.check(s.AtEnd)
 	return errors.Join(s.broken, s.controller.View.Intact())
 }
 
-// round lets one or two accidents happen, then one or two changes of users close to each other.
+// round lets one or two faults happen, then one or two changes of users close to each other.
 func (s *Story[O, C]) round(deletes bool) {
-	accidents := s.accidents()
+	faults := s.faults()
 	for range 1 + s.random.IntN(2) {
-		accidents[s.random.IntN(len(accidents))]()
+		faults[s.random.IntN(len(faults))]()
 	}
 	for range 1 + s.random.IntN(2) {
 		s.change()
@@ -215,9 +215,9 @@ func (s *Story[O, C]) round(deletes bool) {
 		_ = s.Cluster.DeleteOwner(context.Background(), s.Owner.GetNamespace(), s.Owner.GetName(), metav1.DeletePropagationBackground)
 	}
 	s.run(s.upTo(time.Minute))
-	// Otherwise, the accidents of this round go on in the next.
+	// Otherwise, the faults of this round go on in the next.
 	if s.random.IntN(2) == 0 {
-		s.end("the accidents of this round are over")
+		s.end("the faults of this round are over")
 		s.run(s.upTo(time.Minute))
 	}
 }
@@ -234,8 +234,8 @@ func (s *Story[O, C]) change() {
 	}
 }
 
-func (s *Story[O, C]) accidents() []func() {
-	accidents := []func(){
+func (s *Story[O, C]) faults() []func() {
+	faults := []func(){
 		func() { s.lag(s.upTo(5*time.Second), 0) },
 		func() { s.lag(0, s.upTo(5*time.Second)) },
 		func() { s.lag(s.upTo(5*time.Second), s.upTo(5*time.Second)) },
@@ -248,9 +248,9 @@ func (s *Story[O, C]) accidents() []func() {
 	}
 	if s.seed%2 == 0 {
 		// No process dies in these stories, because the next one could not know of a call that has yet to take effect.
-		return append(accidents, func() { s.fail("calls take effect late", Rule{Late: s.upTo(time.Minute)}) })
+		return append(faults, func() { s.fail("calls take effect late", Rule{Late: s.upTo(time.Minute)}) })
 	}
-	return append(accidents,
+	return append(faults,
 		func() { s.dies = 1 + s.random.IntN(8) },
 		func() { s.snapshot() },
 		func() { s.takeOver() },
@@ -338,7 +338,7 @@ func (s *Story[O, C]) die() {
 	}
 }
 
-// end ends all accidents.
+// end ends all faults.
 func (s *Story[O, C]) end(what string) {
 	s.tell("%s", what)
 	s.dies = 0

@@ -94,10 +94,10 @@ func TestAStoryReportsWhatIsBroken(t *testing.T) {
 			t.Parallel()
 			always := replicastest.Play(4, 9, func(s *podStory) { simple(s); s.Always = map[string]func() error{"luck": tt.rule} })
 			require.ErrorContains(t, always, "replicastest: seed 4: "+tt.want)
-			assert.NotContains(t, always.Error(), "accidents", "the first moment is early enough")
+			assert.NotContains(t, always.Error(), "faults", "the first moment is early enough")
 			atEnd := replicastest.Play(4, 9, func(s *podStory) { simple(s); s.AtEnd = map[string]func() error{"luck": tt.rule} })
 			require.ErrorContains(t, atEnd, "replicastest: seed 4: "+tt.want)
-			assert.Contains(t, atEnd.Error(), "all accidents are over")
+			assert.Contains(t, atEnd.Error(), "all faults are over")
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestRulesOfStories(t *testing.T) {
 	}
 }
 
-// A call of a Kind's own has accidents, too, and dies with its process.
+// A call of a Kind's own has faults, too, and dies with its process.
 func TestCallsOfAStory(t *testing.T) {
 	t.Parallel()
 	sent, effects, failures := 0, 0, 0

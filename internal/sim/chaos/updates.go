@@ -893,7 +893,7 @@ func (u *updates) shown(w *worker) uint64 {
 }
 
 // change is what users, the server and other clients do.
-func (u *updates) change(op Op) error { //nolint:funlen // a list of accidents
+func (u *updates) change(op Op) error { //nolint:funlen // a list of faults
 	contents := []string{"a", "b", "c"}
 	set := func(do func(*pool)) error {
 		_, err := u.EditOwner(context.Background(), namespace, "pool", do)

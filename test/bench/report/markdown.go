@@ -46,7 +46,7 @@ func (r *results) markdown() []byte {
 	b.WriteString("\n## Other work\n\n" +
 		"| work | size | Kubernetes | ours | ratio | allocations |\n|---|---|--:|--:|--:|--:|\n")
 	r.times(&b, func(row *row) bool { return !row.isOn(mixed) }, healthy)
-	b.WriteString("\n## Memory\n\nBytes that are kept in addition to the objects in the caches.\n\n" +
+	b.WriteString("\n## Memory\n\nBytes that are kept. Only the last two rows include objects in the caches.\n\n" +
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
 	for _, row := range r.rows {
 		for _, unit := range []string{"B/owner", "B/pod"} {
