@@ -142,7 +142,6 @@ var functions = map[string][]any{
 	"selector.None":                           {selector.None[pod], selector.None[mixed]},
 	"selector.Owners":                         {selector.Owners[pod], selector.Owners[mixed]},
 	"slowstart.Batch":                         {slowstart.Batch},
-	"slowstart.Rest":                          {slowstart.Rest[string]},
 	"slowstart.Run":                           {slowstart.Run},
 	"status.Calculate":                        {status.Calculate},
 	"status.CalculateReplicationController":   {status.CalculateReplicationController},

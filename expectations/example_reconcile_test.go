@@ -5,14 +5,23 @@ package expectations_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/slowstart"
 )
+
+// refused reports whether the server refused a call, which then has no effect, now or later. After any other error of a
+// creation, except AlreadyExists, the child may exist.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
 
 // This Reconcile function lists the children and creates the missing ones. The numbers mark the four places in
 // which the operator checks or updates the expected creations.
@@ -26,7 +35,7 @@ func Example_reconcile() {
 	)
 	create := func(_ context.Context, name string) error {
 		if len(made) == full {
-			return fmt.Errorf("%s: quota", name)
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, name, errors.New("quota"))
 		}
 		made = append(made, name)
 		return nil
@@ -42,9 +51,13 @@ func Example_reconcile() {
 		}
 		pending.Set(key, expectations.Changes{Creating: names}) // 2. before the calls
 		result := slowstart.Run(ctx, len(names), slowstart.Options{MaxParallel: 1}, func(ctx context.Context, i int) error {
-			return create(ctx, names[i])
+			err := create(ctx, names[i])
+			if refused(err) { // 3. after a refusal; a creation without an answer stays expected, because it may still take effect
+				pending.Lower(key, expectations.Changes{Creating: names[i : i+1]})
+			}
+			return err
 		})
-		pending.Lower(key, expectations.Changes{Creating: slowstart.Rest(result, names)}) // 3. what was refused
+		pending.Lower(key, expectations.Changes{Creating: names[len(names)-result.Skipped:]}) // those that slow start did not send
 		return 0, result.Err
 	}
 	created := func(name string) {
@@ -63,7 +76,7 @@ func Example_reconcile() {
 	_, err = reconcile(context.Background(), 5)
 	fmt.Println(len(made), "made,", err)
 	// Output:
-	// 4 made, web-4: quota
+	// 4 made, pods "web-4" is forbidden: quota
 	// 4 made, it waits: true <nil>
 	// 5 made, <nil>
 }

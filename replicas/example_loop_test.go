@@ -182,7 +182,13 @@ func (p *pass) owner(ctx context.Context) (metav1.Object, error) {
 	return p.Client.Owner(ctx, p.rs.Namespace, p.rs.Name)
 }
 
-// create creates pods with slow start. If a create call returns an error, create reads the pod by its name,
+// refused reports whether the server refused a call, which then has no effect, now or later. After any other error the
+// result is unknown. Client must send each request only once.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// create creates pods with slow start. If the result of a create call is unknown, create reads the pod by its name,
 // because the pod may exist although the response was lost. If the read does not find the pod, the ledger keeps the
 // name, and a later pass can send the same name again.
 func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
@@ -195,6 +201,10 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 		p.known.CreateSent(name, p.Now())
 		start := p.known.Start()
 		made, err := p.Client.Create(ctx, pod)
+		if refused(err) {
+			p.known.CreateRejected(name)
+			return err
+		}
 		if err != nil {
 			start = p.known.Start()
 			found, getErr := p.Client.Get(ctx, name.Namespace, name.Name)
@@ -212,9 +222,8 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 	}).Err
 }
 
-// delete deletes pods if the owner on the server has the same UID and generation as the owner in the cache. If a
-// delete call succeeds or its result is unknown, delete calls CallUnanswered. The ledger then remembers the deletion until a
-// view shows what happened to the pod.
+// delete deletes pods if the owner on the server has the same UID and generation as the owner in the cache. The ledger
+// remembers a deletion that succeeded, or whose result is unknown, until a view shows what happened to the pod.
 func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 	n := len(scale.Delete)
 	if n == 0 {
@@ -236,8 +245,10 @@ func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 			return nil
 		case apierrors.IsConflict(err):
 			p.known.MarkStale() // the pod has changed since the cache saw it
-		case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
-			p.known.CallUnanswered(victim.Object.UID, ledger.Delete, "", p.Now())
+		case err == nil:
+			p.known.Deleted(victim.Object.UID, p.Now())
+		case !refused(err):
+			p.known.CallUnanswered(victim.Object.UID, ledger.Delete, victim.Object.ResourceVersion, p.Now())
 		}
 		return err
 	}).Err

@@ -49,20 +49,6 @@ func ExampleRun() {
 	// quota hit: true
 }
 
-// Rest returns the names of the pods that were not created. The creations of these pods must no longer be expected.
-func ExampleRest() {
-	names := []string{"web-1", "web-2", "web-3", "web-4"}
-	result := slowstart.Run(context.Background(), len(names), slowstart.Options{}, func(_ context.Context, i int) error {
-		if i == 1 {
-			return errQuota
-		}
-		return nil
-	})
-	fmt.Println(slowstart.Rest(result, names))
-	// Output:
-	// [web-2 web-4]
-}
-
 // If a call panics, Run panics with a *Panic. A deferred clean-up function can recover the *Panic, and read in the
 // field Result which calls have succeeded.
 func ExamplePanic() {

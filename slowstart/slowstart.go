@@ -10,7 +10,7 @@
 //
 //	result := slowstart.Run(ctx, missing, slowstart.Options{MaxParallel: 128},
 //		func(ctx context.Context, i int) error { return createPod(ctx, names[i]) })
-//	notCreated := slowstart.Rest(result, names) // no longer expected
+//	notSent := names[missing-result.Skipped:]
 //	return result.Err
 //
 // The batches have the same sizes as those of slowStartBatch in Kubernetes'
@@ -28,7 +28,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // DefaultInitialBatchSize is the default size of the first batch.
@@ -78,19 +77,6 @@ type Result struct {
 type Failure struct {
 	Index int   // the index of the call
 	Err   error // the error of the call; never nil
-}
-
-// Rest returns the items whose calls failed or were skipped, in the order of the input. The item at
-// index i belongs to call i. Use Rest to find the items whose expectations must be lowered. The
-// result is a new slice. If every call succeeded, the result is nil.
-func Rest[T any](r Result, items []T) []T {
-	var rest []T
-	for i, item := range items {
-		if _, succeeded := slices.BinarySearch(r.Succeeded, i); !succeeded {
-			rest = append(rest, item)
-		}
-	}
-	return rest
 }
 
 // Batch calls Run with the size of the first batch as the only option. The size of the first batch

@@ -178,28 +178,6 @@ func TestS2NextBatchWaits(t *testing.T) {
 	})
 }
 
-func TestRest(t *testing.T) {
-	t.Parallel()
-	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}
-	for name, tt := range map[string]struct {
-		fn   call
-		want []string
-	}{
-		"all succeeded":           {fails(), nil},
-		"the first failed":        {fails(0), names},
-		"two failed, two skipped": {fails(3, 5), []string{"d", "f", "h", "i"}},
-		"the last failed":         {fails(8), []string{"i"}},
-	} {
-		t.Run("W22 "+name, func(t *testing.T) {
-			t.Parallel()
-			result := slowstart.Run(t.Context(), len(names), slowstart.Options{}, tt.fn)
-			assert.Equal(t, tt.want, slowstart.Rest(result, names))
-		})
-	}
-	assert.Equal(t, names, slowstart.Rest(slowstart.Result{}, names), "nothing was called")
-	assert.Nil(t, slowstart.Rest[string](slowstart.Result{}, nil))
-}
-
 func TestResult(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -192,7 +193,7 @@ type Step[C Object] struct {
 	// delete, unless the plan deletes them again. Terminating lists the children that are being deleted and are not
 	// active. The children must not be modified.
 	Active, Terminating []C
-	// Create lists the names of the children to create.
+	// Create lists the names of the children to create. Group returns the group of each.
 	Create []string
 	// Delete lists the children to delete, including those whose deletion was postponed by an earlier pass.
 	// Deletion.Replaced is true if a rule requires the deletion, and false if there are too many children.
@@ -209,6 +210,13 @@ type Step[C Object] struct {
 	// RequeueAfter is a delay that Prepare may set, after which it is called again even if nothing has changed. If it is
 	// 0, no such call is scheduled. A negative value is an error.
 	RequeueAfter time.Duration
+
+	planned replicas.Scale[C]
+}
+
+// Group returns the name of the group of a child in Create. It is "" without Spec.Groups, and for any other name.
+func (s *Step[C]) Group(name string) string {
+	return s.planned.Group(slices.Index(s.planned.Names, name))
 }
 
 // NoneLeft reports whether the owner has no children and no earlier call can still take effect, so that an owner that

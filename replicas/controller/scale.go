@@ -167,6 +167,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 		Active: slices.Clone(p.notDoubted(planned)), Terminating: slices.Clone(p.Terminating),
 		InFlight: len(p.state.ledger.Open()) + len(p.state.ledger.UnansweredCalls()),
 		Later:    p.Scale.Kept + p.Scale.Deferred,
+		planned:  planned,
 	}
 	err := p.prepare(ctx, &step)
 	if err == nil {
