@@ -214,6 +214,31 @@ func TestPrepareLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	assert.Equal(t, "b/blue-bbbbc", pass.Created[0].Namespace+"/"+pass.Created[0].Name)
 }
 
+// The group of a creation does not depend on what Prepare has removed.
+func TestPrepareIsToldTheGroupOfEachName(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+		is, err := spec(rs)
+		groupsTo(&is, []string{"head=1", "small=2,slots"})
+		return is, err
+	}
+	var groups []string
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		for len(s.Create) > 0 {
+			groups = append(groups, s.Group(s.Create[0]))
+			s.Create = s.Create[1:]
+		}
+		assert.Empty(t, s.Group("web-small-7"))
+		assert.Empty(t, (&step{}).Group("web-small-0"))
+		return nil
+	}
+	_, err := r.pass(t, 1)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"head", "small", "small"}, groups)
+}
+
 // While Prepare fails, passes still check whether a creation without an answer has taken effect.
 func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
 	t.Parallel()
