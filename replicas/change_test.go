@@ -973,7 +973,7 @@ func TestSurplusStaysWhileChangesNeedIt(t *testing.T) {
 		"no change":                      {part{ready: true}, "delete 1: default/w-0 (age 0s < 3m)"},
 		"a Free change":                  {part{ready: true, needs: true, free: true}, "change 1: default/w-3; delete 1: default/w-0 (age 0s < 3m)"},
 		"a change":                       {part{ready: true, needs: true}, "nothing to do; 2 kept while others are missing or unavailable"},
-		"a change of one that must stay": {part{ready: true, needs: true, stay: true}, "delete 1: default/w-0 (all others must stay)"},
+		"a change of one that must stay": {part{ready: true, needs: true, stay: true}, "delete 1: default/w-0 (all others must stay); 1 kept by MustStay"},
 		"a change without an answer":     {part{ready: true, updating: true}, "delete 1: default/w-3 (unavailable)"},
 	} {
 		t.Run(name, func(t *testing.T) {

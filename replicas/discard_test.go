@@ -128,13 +128,11 @@ func TestDiscard(t *testing.T) {
 func TestDiscardRefuses(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(1)
-	stays := func(s *replicas.Spec[*worker]) { s.Rules.MustStay = isOver }
 	for name, tt := range map[string]struct {
 		have   []*worker
 		change func(*replicas.Spec[*worker])
 		want   string
 	}{
-		"a child that must stay": {[]*worker{newWorker(rs, "a", 1, over)}, stays, `child "default/a" must be discarded and must stay`},
 		"a child that is there twice": {
 			[]*worker{newWorker(rs, "a", 1, over), newWorker(rs, "a", 1)}, func(*replicas.Spec[*worker]) {}, `child "default/a" (uid-a) is listed twice`,
 		},
@@ -151,6 +149,21 @@ func TestDiscardRefuses(t *testing.T) {
 			assert.Zero(t, scale)
 		})
 	}
+}
+
+// A game server has crashed while players are on it. It is replaced at once, and is cleaned up when they have left.
+func TestAChildThatMustStayIsDiscardedLater(t *testing.T) {
+	t.Parallel()
+	crashed, crashedToo := newWorker(replicaSet(1), "a", 1, over), newWorker(replicaSet(1), "b", 1, over)
+	spec := discarding(2)
+	spec.Rules.MustStay = func(w *worker) bool { return w.Name == "a" }
+	plan, err := replicas.Manage([]*worker{crashed, crashedToo}, spec)
+	require.NoError(t, err)
+	assert.Equal(t, "create 2; discard 1: default/b; 1 kept by MustStay", plan.Scale.String())
+	spec.Rules.MustStay = nil
+	plan, err = replicas.Manage([]*worker{crashed, crashedToo}, spec)
+	require.NoError(t, err)
+	assert.Equal(t, "create 2; discard 2: default/a, default/b", plan.Scale.String())
 }
 
 // Children that have ended do not affect Scale.Create and Scale.Delete. If the list omits the ended children, the

@@ -96,7 +96,7 @@ func (s Scale[T]) String() string {
 		parts = append(parts, fmt.Sprintf("%d kept while others are missing or unavailable", s.Kept))
 	}
 	if s.MustStay > 0 {
-		parts = append(parts, fmt.Sprintf("%d surplus kept by MustStay", s.MustStay))
+		parts = append(parts, fmt.Sprintf("%d kept by MustStay", s.MustStay))
 	}
 	if n := len(s.Doubled); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d in slots of others: %s", n, list(s.Doubled, nameOf[T])))

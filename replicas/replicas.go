@@ -55,12 +55,9 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	}
 	owned := claimed[:len(claimed)-len(claims.Release)]
 	owner := object.OwnerOf(spec.Owner, spec.Kind.GroupKind())
-	ended, err := spec.ended(objs, func(obj T) bool {
+	ended := spec.ended(objs, func(obj T) bool {
 		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
 	})
-	if err != nil {
-		return Plan[T]{}, err
-	}
 	if err := spec.refuseRepeated(join(claimed, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
@@ -94,10 +91,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	ended, err := spec.ended(owned, func(T) bool { return true })
-	if err != nil {
-		return Scale[T]{}, err
-	}
+	ended := spec.ended(owned, func(T) bool { return true })
 	if err := spec.refuseRepeated(join(active, ended)); err != nil {
 		return Scale[T]{}, err
 	}
@@ -118,24 +112,20 @@ func join[T any](a, b []T) []T {
 }
 
 // ended finds the children that must be discarded, sorted by name; ours reports whether a child is the owner's.
-func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
+func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T) {
 	if s.Rules.NoneEnds() {
-		return nil, nil
+		return nil
 	}
 	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range objs {
-		switch {
-		case isDeleted(obj) || !owner.Reaches(obj) || !ours(obj) || !s.Rules.Ended(obj):
-		case s.Rules.MustStay != nil && s.Rules.MustStay(obj):
-			return nil, s.failure("child %q must be discarded and must stay", object.Name(obj))
-		default:
+		if !isDeleted(obj) && owner.Reaches(obj) && ours(obj) && s.Rules.Ended(obj) {
 			ended = append(ended, obj)
 		}
 	}
 	slices.SortFunc(ended, func(a, b T) int {
 		return cmp.Or(cmp.Compare(object.Name(a), object.Name(b)), cmp.Compare(a.GetUID(), b.GetUID()))
 	})
-	return ended, nil
+	return ended
 }
 
 // noneNil returns an error if an object is nil.

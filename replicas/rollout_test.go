@@ -196,7 +196,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 		want string
 	}{
 		"no child of a wanted slot goes for one that must stay": {
-			slotsStay, append(fresh(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 surplus kept by MustStay",
+			slotsStay, append(fresh(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 kept by MustStay",
 		},
 		"slots that are no longer wanted go before a free one is filled": {
 			slots, fresh(slots, "web-0", "web-2", "web-3", "web-4"), "delete 2: default/web-4 (must go), default/web-3 (must go)",
@@ -214,7 +214,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 			stays, []*corev1.Pod{
 				staying(member(stays, "a", false, true)), staying(member(stays, "b", false, true)), staying(member(stays, "c", false, true)),
 				staying(member(stays, "d", false, true)), member(stays, "e", true, true),
-			}, "delete 1: default/e (all others must stay); 1 surplus kept by MustStay",
+			}, "delete 1: default/e (all others must stay); 1 kept by MustStay",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,13 +33,14 @@ type Rules[T metav1.Object] struct {
 	// does not lose another one. The plan that deletes them creates no replacements, so a later plan does.
 	// Spec.MaxUnavailable and Spec.MaxSurge change this, as described in their comment.
 	MustGo func(T) bool
-	// MustStay reports whether a child must not be deleted, and takes precedence over MustGo. Such a child counts as a
-	// replica like any other. If MustStay is nil, every child may be deleted.
+	// MustStay reports whether a child must not be deleted, asked to leave, or changed unless the Change is Free. It takes
+	// precedence over MustGo. Such a child counts as a replica like any other. If MustStay is nil, every child may be
+	// deleted.
 	MustStay func(T) bool
 	// Discard reports whether a child has ended and only needs to be cleaned up. It takes precedence over Active, so
-	// the child does not count as a replica, and the plan that replaces it also deletes it; see Scale.Discard. A child
-	// that must be discarded and must stay is an error of Manage. If Discard is nil, only children for which Failed
-	// returns true are discarded.
+	// the child does not count as a replica, and the plan that replaces it also deletes it; see Scale.Discard. One that
+	// must stay is deleted when it no longer must. If Discard is nil, only children for which Failed returns true are
+	// discarded.
 	Discard func(T) bool
 	// Failed reports whether a child has ended because it failed. The child is discarded, as if Discard had returned
 	// true for it, and a Controller delays its replacement; see controller.Options.BackOffFailed. If Failed is nil, no

@@ -59,7 +59,8 @@ type Scale[T metav1.Object] struct {
 	// outside the wanted slots, but one that must stay does not count. Make a new plan when no child is missing any
 	// longer, or when more children are available.
 	Kept int
-	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
+	// MustStay is the number of children that are surplus, must go or be discarded, or need a change that is not Free,
+	// and are kept as they are because of Rules.MustStay.
 	MustStay int
 	// Doubled contains children that share a wanted slot with an older child of the owner, sorted by name and
 	// namespace. If the owner is in no namespace and its children are in several, anyone who may create such objects
@@ -142,6 +143,8 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
+	ended := filter(s.ended, func(c T) bool { return !s.Rules.mustStay(c) })
+	mustStay := s.outdatedThatStay(changes) + len(s.ended) - len(ended) // before fitSlots, whose rule keeps others, too
 	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
 	owned, doubled, err := s.fitSlots(s.owned, s.marked, &s.wanted)
 	if err != nil {
@@ -161,8 +164,11 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	if s.MaxDeletions != nil {
 		limit = *s.MaxDeletions
 	}
-	create, remove, discard := 0, min(room.Delete, limit), min(len(s.ended), burst)
-	scale := Scale[T]{Outdated: outdated, Deferred: room.Delete - remove + len(s.ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
+	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
+	scale := Scale[T]{
+		Outdated: outdated, Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, Doubled: doubled,
+		MustStay: max(room.stuck, mustStay),
+	}
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
 	if remove == 0 || room.roll != nil || s.Slots != nil {
@@ -179,7 +185,7 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 			return Scale[T]{}, Blocked{}, err
 		}
 	}
-	scale.Discard = s.discards(s.ended[:discard])
+	scale.Discard = s.discards(ended[:discard])
 	if scale.Create = create; create > 0 {
 		if scale.Names, err = s.names(create, toFill, objs, s.wanted.occupancy); err != nil {
 			return Scale[T]{}, Blocked{}, err
@@ -198,6 +204,17 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 		scale = room.Clamp(scale) // without calls in flight, the scale is within the limits already
 	}
 	return scale, Blocked{}, nil
+}
+
+// outdatedThatStay returns how many children must go or need a change, and must stay as they are.
+func (s *part[T]) outdatedThatStay(changes []Change[T]) (n int) {
+	for _, c := range s.owned {
+		n += one(s.Rules.MustGo != nil && s.Rules.MustGo(c) && s.Rules.mustStay(c))
+	}
+	for _, c := range changes {
+		n += one(!c.Free && s.Rules.mustStay(c.Object))
+	}
+	return n
 }
 
 // deletions chooses n children to delete.

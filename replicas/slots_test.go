@@ -449,10 +449,10 @@ func TestSlotOf(t *testing.T) {
 		t.Parallel()
 		spec := lotted(owner, 1)
 		spec.Rules.MustStay = bears("stay")
-		assert.Equal(t, "nothing to do; 1 surplus kept by MustStay", scale(t, spec, inSlot(owner, "web-0-a", "stay"), inSlot(owner, "web-0-b", "stay")))
+		assert.Equal(t, "nothing to do; 1 kept by MustStay", scale(t, spec, inSlot(owner, "web-0-a", "stay"), inSlot(owner, "web-0-b", "stay")))
 		assert.Contains(t, scale(t, spec, inSlot(owner, "web-0-a", "stay"), inSlot(owner, "web-0-b")), "delete 1: default/web-0-b")
 		spec.MaxUnavailable, spec.MaxSurge = &one, &one
-		assert.Equal(t, "nothing to do", scale(t, spec, inSlot(owner, "web-0-a", "stay", "old")))
+		assert.Equal(t, "nothing to do; 1 kept by MustStay", scale(t, spec, inSlot(owner, "web-0-a", "stay", "old")))
 		spec.MaxSurge = nil
 		assert.Equal(t, "create 1 web-0-n1", scale(t, spec, inSlot(owner, "web-7-a", "stay")))
 	})

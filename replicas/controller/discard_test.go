@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 func isOver(p *corev1.Pod) bool { return p.Annotations["over"] != "" }
@@ -107,7 +108,7 @@ func TestDiscard(t *testing.T) {
 		adds, dels := r.pending()
 		assert.Equal(t, []int{1, 0}, []int{adds, dels})
 	})
-	t.Run("is refused if the child must stay", func(t *testing.T) {
+	t.Run("waits while the child must stay", func(t *testing.T) {
 		t.Parallel()
 		r := newDiscards(1)
 		spec := r.kind.Spec
@@ -116,8 +117,11 @@ func TestDiscard(t *testing.T) {
 			is.Rules.MustStay = isOver
 			return is, err
 		}
-		_, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
-		require.EqualError(t, err, `replicas: ReplicaSet "default/web": child "default/b" must be discarded and must stay`)
+		pass, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		assert.Empty(t, pass.Deleted)
+		assert.True(t, telemetry.Has(pass.Gates, controller.MustStay))
 	})
 }
 

@@ -222,9 +222,9 @@ var rows = [reasons]row{
 		sentence: "Kind.Prepare removed calls from the plan, or failed",
 	},
 	MustStay: {
-		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
+		name: "MustStay", step: scales, stops: StopsDeletions | StopsUpdates, atOnce: true,
 		ends:     "a child no longer has to stay",
-		sentence: "Rules.MustStay keeps surplus children",
+		sentence: "Rules.MustStay keeps children that are surplus, or must go or be changed",
 	},
 	ReadyUnset: {
 		name: "ReadyUnset", step: scales, atOnce: true,

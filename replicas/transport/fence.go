@@ -63,8 +63,8 @@ type Fence struct {
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
 //
-// The namespace and the name must be those of the elector's lease, and must not be empty. A Fence supports
-// only leases of coordination.k8s.io/v1.
+// The namespace and the name must be those of the elector's lease. If one of them is empty, the Fence refuses all
+// writes. Without an elector, it refuses none. A Fence supports only leases of coordination.k8s.io/v1.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline
@@ -87,6 +87,10 @@ func (f *Fence) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
+	case f.deadline > 0 && (f.lease.Namespace == "" || f.lease.Name == ""):
+		// controller-runtime finds out the namespace by itself if LeaderElectionNamespace is "". A Fence that waits for such a
+		// lease would never refuse a write, and nobody would notice.
+		return fmt.Errorf("%w: the Fence's lease %q has no namespace or no name", errNotWritten, f.lease)
 	case f.holder == "":
 		return nil
 	case f.sent == nil:

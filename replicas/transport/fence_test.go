@@ -49,6 +49,15 @@ func TestSince(t *testing.T) {
 	assert.GreaterOrEqual(t, readingOf(before.Add(time.Hour)).since(readingOf(before)), time.Hour)
 }
 
+// A Fence of a lease that cannot exist refuses all writes.
+func TestALeaseNeedsANamespace(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []types.NamespacedName{{Name: "pools"}, {Namespace: "default"}, {}} {
+		require.ErrorContains(t, NewFence(lease, 0).Check(), "has no namespace or no name")
+	}
+	require.NoError(t, (&Fence{}).Check())
+}
+
 const leasePath = "/apis/coordination.k8s.io/v1/namespaces/default/leases/pools"
 
 // at returns a Fence with clocks that stand still at the given time. The returned function sets the clocks to
