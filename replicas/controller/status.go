@@ -280,6 +280,9 @@ func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 			err = p.patchStatus(ctx, fresh, set)
 		}
 	}
+	if apierrors.IsNotFound(err) && p.Owner.GetDeletionTimestamp() != nil {
+		return // Prepare has removed the last finalizer, and the owner with it
+	}
 	if err != nil {
 		p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
 		p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)

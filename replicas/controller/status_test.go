@@ -25,6 +25,34 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
+// A step has removed the last finalizer of an owner that is being deleted, so its status has nowhere to go.
+func TestTheStatusOfAnOwnerThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		deleted bool
+		err     string
+	}{
+		"is none":                          {deleted: true},
+		"is an error if nobody deleted it": {err: "writing status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			if tt.deleted {
+				r.owner.DeletionTimestamp = &metav1.Time{Time: r.now}
+			}
+			r.patchStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
+			pass, err := r.pass(t, 0)
+			if tt.err == "" {
+				require.NoError(t, err)
+				require.NoError(t, pass.StatusErr)
+				return
+			}
+			require.ErrorContains(t, err, tt.err)
+		})
+	}
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	t.Run("a kind without Status has no status step", func(t *testing.T) {
