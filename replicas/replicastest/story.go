@@ -63,7 +63,7 @@ type Story[O Object[O], C Object[C]] struct {
 }
 
 // Play plays one story for each seed from first to last, and returns the first failure, or nil. The function tell is
-// called once for each story, and must set up everything anew that belongs to one story. The error of a story has its
+// called once for each story, and must set up again everything that belongs to one story. The error of a story has its
 // seed, the name of the rule, and what happened last. To play that story alone, call Play(seed, seed, tell): the same
 // seed always gives the same story.
 //
@@ -72,6 +72,9 @@ type Story[O Object[O], C Object[C]] struct {
 // stories with an even seed, one process lives on, and requests without an answer may take effect up to a minute later.
 // A request of a process that has died takes effect at once or never, because the promises of a Controller end with its
 // process.
+//
+// A Kind that modifies a cached object or has the gate StatusFaulty fails, too. Whether a status is right needs a rule of
+// yours.
 func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C])) error {
 	if tell == nil {
 		return errors.New("replicastest: tell is nil")
@@ -195,6 +198,10 @@ func (s *Story[O, C]) play() (err error) {
 	}
 	s.end("all faults are over")
 	s.run(time.Hour)
+	for range 5 { // as resyncs would; a status that is another one each time is noticed by the fourth write
+		s.Wake()
+		s.run(time.Minute)
+	}
 	s.check(s.AtEnd)
 	return errors.Join(s.broken, s.controller.View.Intact())
 }
@@ -303,6 +310,13 @@ func (s *Story[O, C]) start(what string) {
 	s.dead, s.dies = false, 0
 	s.controller = s.Cluster.NewController()
 	s.controller.RememberWrites = s.seed%4 < 2
+	s.controller.Passed = func(pass controller.Pass[O, C]) {
+		for _, g := range pass.Gates {
+			if g.Reason == controller.StatusFaulty {
+				s.breaks(fmt.Errorf("%v: %w", g.Reason, g.Err))
+			}
+		}
+	}
 	s.controller.Client.Fault = func(Call) Fault {
 		if s.die(); s.dead {
 			return Fault{Before: errDead}

@@ -44,6 +44,19 @@ func TestFleetsInStories(t *testing.T) {
 	}))
 }
 
+// A status that counts its own writes is another one in each pass.
+func TestAStoryWithAFaultyStatus(t *testing.T) {
+	t.Parallel()
+	err := replicastest.Play(1, 1, func(s *podStory) {
+		simple(s)
+		s.Kind.Status = func(rs *appsv1.ReplicaSet, _ controller.Outcome[*corev1.Pod]) error {
+			rs.Status.Replicas++
+			return nil
+		}
+	})
+	require.ErrorContains(t, err, "replicastest: seed 1: StatusFaulty: ")
+}
+
 // restless is a Part that always has something to do.
 type restless struct{}
 
