@@ -253,19 +253,19 @@ type Facts[T metav1.Object] struct {
 	// fewer for it. With Slots, it holds only its slot, and with Groups, a place in its group. Deletions are not
 	// affected. A nil object is refused.
 	Undecided []T
-	// CreationsInFlight lists the names of children whose creation got no response and may still take effect, such as
+	// CreationsInFlight lists the names of children whose creation got no answer and may still take effect, such as
 	// those that the method InFlight of a ledger.Ledger returns. A plan repeats these creations in the order of the
 	// slice, if the name begins with the prefix that is passed to Names and no object has it. A child whose creation is
 	// not repeated counts as existing. But with Slots, it can fill only the slot of its name, and with Groups, it
 	// counts in the group of its name. If another object has the name, the server will refuse the creation, so put the
 	// name into Taken instead.
 	CreationsInFlight []string
-	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still take effect. They count
+	// DeletionsInFlight lists the UIDs of children whose deletion got no answer and may still take effect. They count
 	// as existing when a plan decides how many children to create, and as deleted when it decides how many to delete. A
 	// plan that deletes children repeats these deletions before any others. A UID that belongs to no child is ignored.
 	// For a child without a UID, as with fake clients, use its namespace, "/" and its name instead.
 	DeletionsInFlight []types.UID
-	// UpdatesInFlight lists the UIDs of children whose change got no response and may still take effect. Such a child
+	// UpdatesInFlight lists the UIDs of children whose change got no answer and may still take effect. Such a child
 	// does not count as available. So if it still needs a change, the plan repeats the change before all others, even
 	// if no available child may be changed now. A child that is leaving also holds a place, because its mark may have
 	// been taken back. Changes that are Free need not be listed. A UID that belongs to no child is ignored. For a child

@@ -100,8 +100,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // Sync makes one pass for an owner. The pass adopts and releases children, changes, creates or deletes children, and
 // writes the status. Creations use slow start. But while the cache does not show the last status that the Controller
 // wrote, the pass does nothing except request another pass. The pass never creates or deletes children on the basis of
-// a view that is known to be stale, and a lost response never leads to an extra child. The page docs/pass.md in this
-// repository says when a pass reads from the server, and lists all delays.
+// a view that is known to be stale, and a lost answer never leads to an extra child, within the limits of
+// docs/guarantee.md. The page docs/pass.md says when a pass reads from the server, and lists all delays.
 //
 // Call Sync again after requeueAfter if that is positive. With a nil err, 0 means that the next event brings the next
 // pass. With an error, 0 leaves the delay to your rate limiter, and a positive requeueAfter takes its place, because

@@ -17,8 +17,8 @@
 // modules replicas/clientgo and replicas/controllerruntime, which provide all of these. Two Controllers must not work
 // for the same owner at the same time. A Controller uses one API server, so make one Controller for each cluster.
 //
-// The Controller never creates or deletes children on the basis of a view that is known to be old, and a lost response
-// never leads to an extra child. See Controller.Sync.
+// The Controller never creates or deletes children on the basis of a view that is known to be old, and a lost answer
+// never leads to an extra child, within the limits of docs/guarantee.md. See Controller.Sync.
 //
 // # Two types of children
 //

@@ -199,7 +199,8 @@ type Step[C Object] struct {
 	// Deletion.Replaced is true if a rule requires the deletion, and false if there are too many children.
 	// Discard lists the children to clean up, for which Rules.Discard or Rules.Failed returns true.
 	Delete, Discard []replicas.Deletion[C]
-	// Update lists the children to change in place, including those whose change was postponed by an earlier pass.
+	// Update lists the children to change in place, including those whose change was postponed by an earlier pass, and
+	// the recalls (Change.Recall), which take the place of creations.
 	Update []replicas.Change[C]
 	// Later is the number of creations and deletions that are left to later passes, because they would exceed
 	// MaxDeletions or BurstReplicas, or must wait until another child has been created or has become available. If

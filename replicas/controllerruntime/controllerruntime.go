@@ -220,7 +220,13 @@ type Reconciler[O, C client.Object] struct {
 // New returns a Reconciler for the owners in a cluster, which may be a manager. It also adds an index to the
 // cluster's cache; see Index. It ignores the options Cluster, Healthz and Build, and of Options.Runtime all but
 // the RateLimiter. Kind.ClusterScoped need not be set, because New reads the scope of the owners from the
-// cluster's RESTMapper.
+// cluster's RESTMapper. A Reconciler of your own that embeds the result as r.Reconciler is set up with:
+//
+//	if err := mgr.Add(manager.RunnableFunc(r.FollowWatches)); err != nil {
+//		return err
+//	}
+//	return ctrl.NewControllerManagedBy(mgr).For(&WorkerPool{}).Watches(&Worker{}, r.ChildEvents()).
+//		WithOptions(runtimecontroller.Options{RateLimiter: r.RateLimiter()}).Complete(r)
 //
 // Watch the children with the event handler from ChildEvents, which confirms the creations and deletions of
 // earlier passes as soon as their events arrive. Without it, each pass confirms them from the cache: a creation

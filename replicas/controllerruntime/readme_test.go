@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // The program in the README is that of the function Example, with the function pools before it.
@@ -67,12 +68,13 @@ func TestPools(t *testing.T) {
 type WorkerPoolReconciler struct {
 	client.Client
 
-	Scheme *runtime.Scheme
+	Scheme  *runtime.Scheme
+	Watches *transport.Watches
 }
 
 // SetupWithManager sets up the controller with the Manager, as docs/adopting.md says.
 func (r *WorkerPoolReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return controllerruntime.Add(mgr, pools(), controllerruntime.Options{})
+	return controllerruntime.Add(mgr, pools(), controllerruntime.Options{Watches: r.Watches})
 }
 
 func TestSetupWithManager(t *testing.T) {

@@ -386,7 +386,7 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 // CallUnanswered records a call about a child that was sent and got no answer: a deletion, or a change that makes the
 // child unavailable. The version is the resourceVersion in the preconditions of the call, or "" if there was none. The
 // Ledger keeps the call until a view shows that the child is missing, is being deleted, or is newer than that version,
-// or until Deleted, CallAnswered or ExpireCalls (not by package controller) is called. The mere passing of time does not remove it.
+// or until Deleted, CallAnswered or ExpireCalls is called. The mere passing of time does not remove it.
 func (l *Ledger[C]) CallUnanswered(id types.UID, verb Verb, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
