@@ -90,7 +90,7 @@ func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C]))
 }
 
 // AtMost is a rule for Always: there are never more than n living children. A child that is being deleted does not
-// count.
+// count, but one that was only asked to leave (Spec.Retire) does, and one that must stay.
 func (s *Story[O, C]) AtMost(n int) func() error {
 	return func() error {
 		if is := s.living(); is > n {
@@ -113,7 +113,8 @@ func (s *Story[O, C]) AtLeast(n int) func() error {
 	}
 }
 
-// AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone. If the owner has
+// AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone. Children that
+// must stay for ever, or never leave when they were asked to, are too many. If the owner has
 // groups, this is so for each of them, and children of no group do not count.
 func (s *Story[O, C]) AsWanted() error {
 	var spec replicas.Spec[C] // of an owner that is gone
