@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -813,4 +815,55 @@ func TestScaledJobsInStories(t *testing.T) {
 			return nil
 		}}
 	}))
+}
+
+// The children of an old loop have the same label for all owners. In the first release each gets the name of its owner as
+// a label, and the second release selects by it, as docs/adopting.md says. None of them is deleted, released or doubled.
+func TestChildrenOfAnOldLoopGetALabelOfTheirOwner(t *testing.T) {
+	t.Parallel()
+	release := 1
+	kind := controller.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+		spec := replicas.SpecOfPods{Owner: rs, Kind: kind.Owner, Replicas: *rs.Spec.Replicas, Selector: labels.Set{"pool": rs.Name}.AsSelector()}
+		both := map[string]string{"app": "lobby", "pool": rs.Name}
+		spec.New = func(string) (*corev1.Pod, error) {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: both}}, nil
+		}
+		if release == 1 {
+			spec.Selector, spec.NoAdoption = labels.Set{"app": "lobby"}.AsSelector(), true
+			spec.Update = func(p *corev1.Pod) (c replicas.Change[*corev1.Pod]) {
+				if p.Labels["pool"] != rs.Name {
+					c.To, c.Free = p.DeepCopy(), true
+					c.To.Labels["pool"] = rs.Name
+				}
+				return c
+			}
+		}
+		return spec, nil
+	}
+	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1, Nodes: 3})
+	require.NoError(t, err)
+	var old []string
+	for _, owner := range []string{"eu", "us"} {
+		rs, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet("default", owner, 2))
+		require.NoError(t, err)
+		for _, suffix := range []string{"-a", "-b"} {
+			pod := podtest.Pod(owner+suffix, podtest.Labels(map[string]string{"app": "lobby"}), owned(rs))
+			pod.UID, pod.ResourceVersion = "", ""
+			made, err := cluster.CreateChild(t.Context(), "default", pod)
+			require.NoError(t, err)
+			old = append(old, string(made.UID))
+		}
+	}
+	for ; release <= 2; release++ {
+		c := cluster.NewController()
+		(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}).Run(5 * time.Minute)
+		c.View.Stop()
+	}
+	var now []string
+	for _, p := range cluster.Children("default") {
+		now = append(now, string(p.UID))
+		assert.Equal(t, metav1.GetControllerOf(p).Name, p.Labels["pool"])
+	}
+	assert.ElementsMatch(t, old, now)
 }
