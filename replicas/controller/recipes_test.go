@@ -863,7 +863,9 @@ func TestChildrenOfAnOldLoopGetALabelOfTheirOwner(t *testing.T) {
 	var now []string
 	for _, p := range cluster.Children("default") {
 		now = append(now, string(p.UID))
-		assert.Equal(t, metav1.GetControllerOf(p).Name, p.Labels["pool"])
+		ref := metav1.GetControllerOf(p)
+		require.NotNil(t, ref, p.Name)
+		assert.Equal(t, ref.Name, p.Labels["pool"])
 	}
 	assert.ElementsMatch(t, old, now)
 }
