@@ -109,9 +109,9 @@ func (s Stops) String() string {
 type GateReason uint8
 
 // These are the reasons. The gates of a pass are in this order: first what an author or a user has decided, then waits
-// for what is not known and holds after failures, and last the limits of the Spec. So the first gate is the cause to
-// look at. While Kind.Prepare drains a node, for example, the rest of the plan may also exceed BurstReplicas, but a
-// larger BurstReplicas would delete nothing.
+// for what is not known and holds after failures, and last the limits of the Spec. A call without an answer comes behind
+// the failures that may have left it so. So the first gate is the cause to look at. While Kind.Prepare drains a node, for
+// example, the rest of the plan may also exceed BurstReplicas, but a larger BurstReplicas would delete nothing.
 const (
 	PassPanicked GateReason = 1 + iota
 	SpecRefused
@@ -137,21 +137,21 @@ const (
 	AdoptionUndecided
 	AdoptionRefused
 	ReleaseFailed
-	DeletionInFlight
 	Conflict
 	DeletionRetryAfter
 	DeletionFailed
 	DeletionRefused
-	UpdateInFlight
+	DeletionInFlight
 	UpdateFailed
+	UpdateInFlight
 	LookFailed
-	CreationInFlight
 	LastRoundEnded
 	NamespaceGoing
 	QuotaFull
 	RetryAfter
 	CreationFailed
 	ChangedByWebhook
+	CreationInFlight
 	NameTaken
 	StatusForbidden
 	StatusUndone
@@ -311,11 +311,6 @@ var rows = [reasons]row{
 		ends: "the child changes, if its release failed", event: FailedRelease,
 		sentence: "a child could not be released, or came back after its release",
 	},
-	DeletionInFlight: {
-		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
-		ends:     "their effect is known",
-		sentence: "deletions without an answer count as done",
-	},
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child is gone or, before a second, changes", event: DeletionsHeld,
@@ -336,25 +331,25 @@ var rows = [reasons]row{
 		ends:     "it is deleted, or may stay",
 		sentence: "the server refuses to delete a child, or does not answer",
 	},
-	UpdateInFlight: {
-		name: "UpdateInFlight", step: scales, stops: StopsUpdates,
-		ends:     "a read shows its effect",
-		sentence: "a child whose change had no answer counts as unavailable",
+	DeletionInFlight: {
+		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
+		ends:     "their effect is known",
+		sentence: "deletions without an answer count as done",
 	},
 	UpdateFailed: {
 		name: "UpdateFailed", step: scales, stops: StopsUpdates, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
 		ends: "its change succeeds or, after a Conflict, it changes", event: FailedUpdate,
 		sentence: "the server refused or undid the change of a child, or answered with a Conflict, a 500 or Retry-After",
 	},
+	UpdateInFlight: {
+		name: "UpdateInFlight", step: scales, stops: StopsUpdates,
+		ends:     "a read shows its effect",
+		sentence: "a child whose change had no answer counts as unavailable",
+	},
 	LookFailed: {
 		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,
 		ends: "a read succeeds", event: FailedLook,
 		sentence: "a child whose creation or deletion had no answer could not be read",
-	},
-	CreationInFlight: {
-		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
-		ends:     "its effect is known",
-		sentence: "a creation without an answer counts as done, and is looked for or sent again after a delay",
 	},
 	LastRoundEnded: {
 		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, shortest: 10 * time.Second, longest: 5 * time.Minute,
@@ -385,6 +380,11 @@ var rows = [reasons]row{
 		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "creations succeed",
 		sentence: "the server returned a new child with other labels or another controller",
+	},
+	CreationInFlight: {
+		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
+		ends:     "its effect is known",
+		sentence: "a creation without an answer counts as done, and is looked for or sent again after a delay",
 	},
 	NameTaken: {
 		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, shortest: time.Second, longest: time.Minute,
