@@ -81,6 +81,15 @@ func TestLog(t *testing.T) {
 			},
 		},
 		{
+			name: "a pod that loses its labels",
+			story: func(b *bench) {
+				b.change(b.allPods()[0], func(p object) { p.SetLabels(map[string]string{"app": "debug"}) })
+			},
+			want: []line{
+				{"Released pod", 2, "pod=default/web-"},
+			},
+		},
+		{
 			name: "V4 V10 an orphan",
 			story: func(b *bench) {
 				b.setOnPod(func(string, *corev1.Pod) error { return errors.New("no") })

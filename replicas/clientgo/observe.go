@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -67,6 +68,9 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 		return
 	}
 	name, owner := logKey(a.kind), klog.KObj(pass.Owner)
+	for _, child := range pass.Released { // Kubernetes logs that before the call, as "Patching pod to remove its controllerRef"
+		logger.V(2).Info("Released "+strings.ToLower(a.typed.Child.Kind), logKey(a.typed.Child.Kind), klog.KObj(child), "labels", child.GetLabels(), "kind", a.kind, name, owner)
+	}
 	if n := pass.Scale.Create; n > 0 {
 		logger.V(2).Info("Too few replicas", name, owner, "need", pass.Desired, "creating", n)
 	}
