@@ -20,7 +20,8 @@ import (
 const keptOwners, keptPasses = 1000, 5
 
 // passes keeps the last passes of each owner, so that a user can find out why an owner's pods were
-// not created or deleted. A pass is kept only if it changed something, was held back or failed.
+// not created or deleted. A pass is kept only if it changed something, failed, or was held back by
+// more than a short wait for the cache.
 type passes struct {
 	mu     sync.Mutex
 	owners *lru.Cache // from the namespace and name of an owner to its passes, a []string with the oldest first
@@ -28,9 +29,9 @@ type passes struct {
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }
 
-// keep stores a pass if the pass changed something, was held back or failed.
+// keep stores a pass if the pass changed something, failed, or has a gate that is not a short wait.
 func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
-	if len(pass.Created)+len(pass.Deleted)+len(pass.Adopted)+len(pass.Released)+len(pass.Gates) == 0 && pass.Err == nil {
+	if len(pass.Created)+len(pass.Deleted)+len(pass.Adopted)+len(pass.Released) == 0 && pass.Err == nil && !slices.ContainsFunc(pass.Gates, isNoShortWait) {
 		return
 	}
 	p.mu.Lock()
@@ -38,6 +39,16 @@ func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
 	path := pass.Name.String()
 	kept := append(slices.Clone(p.passesAt(path)), kind+" "+pass.String())
 	p.owners.Add(path, kept[max(len(kept)-keptPasses, 0):])
+}
+
+// isNoShortWait reports whether a gate tells more than that the cache does not show a write yet. After
+// each write, such a wait usually ends within 50 ms, and would replace a pass that tells more.
+func isNoShortWait(g kinds.Gate) bool {
+	switch g.Reason {
+	case kinds.OwnWriteNotSeen, kinds.OwnerStale, kinds.CallsNotSeen, kinds.CacheBehind:
+		return g.Lasting
+	}
+	return true
 }
 
 func (p *passes) passesAt(path string) []string {
@@ -59,7 +70,7 @@ func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	all := p.passesAt(path)
 	p.mu.Unlock()
 	if len(all) == 0 {
-		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, was held back or failed. It is dropped when this process ends, or when %d other owners have had later passes", path, keptOwners), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, failed, or was held back for a second or by something else than a late cache. It is dropped when this process ends, or when %d other owners have had later passes", path, keptOwners), http.StatusNotFound)
 		return
 	}
 	for _, pass := range all {

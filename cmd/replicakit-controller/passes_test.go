@@ -37,6 +37,19 @@ func TestPassesOfAnOwner(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code)
 	assert.Contains(t, text, "NAMESPACE/NAME")
 
+	for _, wait := range []kinds.GateReason{kinds.OwnWriteNotSeen, kinds.OwnerStale, kinds.CallsNotSeen, kinds.CacheBehind} {
+		short := pass
+		short.Gates = []kinds.Gate{{Reason: wait}}
+		keep(p, "ReplicaSet", short)
+	}
+	code, _ = get("shop/web")
+	assert.Equal(t, http.StatusNotFound, code, "a short wait for the cache tells nothing")
+	late := pass
+	late.Gates = []kinds.Gate{{Reason: kinds.CallsNotSeen, Lasting: true}}
+	keep(p, "ReplicaSet", late)
+	_, text = get("shop/web")
+	assert.Contains(t, text, "CallsNotSeen")
+
 	pass.Desired = 1
 	pass.Gates = []kinds.Gate{{Reason: kinds.QuotaFull, Stops: kinds.StopsCreations, Object: "shop", Err: errors.New("exceeded quota")}}
 	keep(p, "ReplicaSet", pass)
