@@ -24,9 +24,9 @@ import (
 // Administrators see a gate that lasts for a second in the log, where the modules replicas/clientgo and
 // replicas/controllerruntime write "Held back". They also see gates in events such as DeletionsHeld, and in the
 // metric replicakit_gated_owners, which counts the owners by reason. The program replicakit-controller shows under
-// /debug/passes the last five passes of each owner that did something, were held back or failed, in the format of
-// Pass.String. Without that program, "kubectl scaledown --why-not" tells what would hold a pass back now. Kind.Observe
-// finds the gates in Pass.Gates, and Kind.Status finds them in Outcome.Gates.
+// /debug/passes the last five passes of each owner that did something, failed, or were held back by more than a short
+// wait for the cache, in the format of Pass.String. Without that program, "kubectl scaledown --why-not" tells what would
+// hold a pass back now. Kind.Observe finds the gates in Pass.Gates, and Kind.Status finds them in Outcome.Gates.
 type Gate struct {
 	Reason GateReason
 	// Stops lists the parts of the pass that the gate stopped. It is 0 if the gate only reports a fact, such as a
