@@ -51,7 +51,7 @@ func TestAServerTakesTheManifests(t *testing.T) {
 		"prometheusrule.monitoring.coreos.com/" + name,
 	}, strings.Fields(out))
 	image := f.run(t, "--namespace=kube-system", "get", "deployment", name, "--output=jsonpath={.spec.template.spec.containers[0].image}")
-	assert.Contains(t, runbook(t), "newName: "+strings.Replace(image, ":", ", newTag: ", 1), "the overlay names the image")
+	assert.Contains(t, runbook(t), "newName: "+strings.Replace(image, ":", `, newTag: "`, 1)+`"`, "the overlay names the image")
 	f.run(t, "apply", "--dry-run=server", "--validate=strict", "-f", "manifests/static-pod.yaml")
 }
 
