@@ -20,7 +20,7 @@ import (
 // A maker builds the new children of one plan.
 type maker[T metav1.Object] struct {
 	owner    metav1.Object
-	base     string
+	prefix   string // of the names that the API server chooses
 	kind     schema.GroupVersionKind
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
@@ -34,7 +34,7 @@ type maker[T metav1.Object] struct {
 
 func (s *Spec[T]) maker() *maker[T] {
 	return &maker[T]{
-		owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New,
+		owner: s.Owner, prefix: generateName(s.base()), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New,
 		err: s.checkCreate(), slotOf: s.SlotOf, group: s.group, groupOf: s.GroupOf,
 	}
 }
@@ -81,10 +81,7 @@ func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
 	}
-	pod, err := PodFromTemplate(m.template, m.owner, m.kind)
-	if err == nil {
-		pod.GenerateName = generateName(m.base)
-	}
+	pod, err := podFromTemplate(m.template, m.owner, m.kind, m.prefix)
 	child, _ := any(pod).(T)
 	return child, err
 }
@@ -131,7 +128,7 @@ func (m *maker[T]) setName(child T, name string) {
 		return
 	}
 	// A child with a name gets it too, because other tools derive the workload of a child from its generateName.
-	child.SetGenerateName(generateName(m.base))
+	child.SetGenerateName(m.prefix)
 }
 
 // setController makes the owner the controller of the child, with exactly one reference to it.
@@ -155,9 +152,14 @@ func (m *maker[T]) setController(child T) error {
 // The error is a *RefusedError if the template is nil or has no labels. A nil owner is also an error, and so is a kind
 // without Version or Kind.
 func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) (*corev1.Pod, error) {
-	switch {
-	case object.IsNil(owner):
+	if object.IsNil(owner) {
 		return nil, errors.New("replicas: owner is nil")
+	}
+	return podFromTemplate(template, owner, kind, generateName(owner.GetName()))
+}
+
+func podFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind, prefix string) (*corev1.Pod, error) {
+	switch {
 	case kind.Kind == "" || kind.Version == "":
 		return nil, fmt.Errorf("replicas: owner %q: kind %q is incomplete", object.Name(owner), kind)
 	case template == nil:
@@ -167,7 +169,7 @@ func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    generateName(owner.GetName()),
+			GenerateName:    prefix,
 			Labels:          cloneMap(template.Labels),
 			Annotations:     cloneMap(template.Annotations),
 			Finalizers:      append([]string{}, template.Finalizers...),
