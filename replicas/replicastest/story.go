@@ -29,16 +29,19 @@ import (
 type Story[O Object[O], C Object[C]] struct {
 	// Kind is the Kind under test. Its functions may use the Story, for example Cluster and Call.
 	Kind controller.Kind[O, C]
-	// Owner is created when the story begins. A minute later, the faults begin.
+	// Options are those of each process, except for the ones that Cluster.NewControllerWith replaces.
+	Options controller.Options
+	// Owner is created when the story begins. A minute later, the faults begin. They end within twenty minutes.
 	Owner O
 	// Changes are what users do to the owner, such as scaling it or giving it another image. In each round of
 	// faults, users make one or two of these changes. If there are none, the owner stays as it is.
 	Changes []func(owner O)
-	// Deletes is true if users also delete the owner, in the last round of each second story.
+	// Deletes is true if users also delete the owner, in the background and in the last round of each second story.
 	Deletes bool
 	// Ready makes a child ready that is not a pod, as Cluster.Ready does.
 	Ready func(child C)
-	// Parts act next to the controller. An example is an agent that drains the children.
+	// Parts act next to the controller, also in the quiet hour. An example is an agent that drains the children. Pods and
+	// nodes do not fail by themselves, so a Part must do it, and while there are faults.
 	Parts []Part
 	// Always holds what must be true at every moment, and AtEnd what must be true when all has been quiet for an hour.
 	// A rule has a name, such as "each living member has its claim", and returns an error while it is broken. The rules
@@ -114,12 +117,17 @@ func (s *Story[O, C]) AtLeast(n int) func() error {
 }
 
 // AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone. Children that
-// must stay for ever, or never leave when they were asked to, are too many. If the owner has
-// groups, this is so for each of them, and children of no group do not count.
+// must stay for ever, or never leave when they were asked to, are too many. If the owner has groups, this is so for each
+// of them, and children of no group do not count. The number comes from Kind.Spec, so a rule about Spec itself must be
+// yours. While Spec refuses the owner (replicas.RefusedError), any number is right.
 func (s *Story[O, C]) AsWanted() error {
 	var spec replicas.Spec[C] // of an owner that is gone
 	if owner, err := s.owner(); err == nil && owner.GetDeletionTimestamp() == nil {
-		if spec, err = s.Kind.Spec(owner); err != nil {
+		spec, err = s.Kind.Spec(owner)
+		if refused := (*replicas.RefusedError)(nil); errors.As(err, &refused) {
+			return nil // the children stay as they are
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -188,7 +196,9 @@ func (s *Story[O, C]) play() (err error) {
 	s.Cluster.Ready = s.Ready
 	s.Cluster.Changed = func(_, _ metav1.Object) { s.check(s.Always) }
 	s.world = &World{Clock: s.Cluster.Clock}
-	s.start("the first process begins")
+	if err := s.start("the first process begins"); err != nil {
+		return err
+	}
 	if _, err := s.Cluster.CreateOwner(context.Background(), s.Owner); err != nil {
 		return err
 	}
@@ -298,18 +308,25 @@ func (s *Story[O, C]) snapshot() {
 // takeOver replaces the controller, and its caches with those of the old server if there is one.
 func (s *Story[O, C]) takeOver() {
 	s.controller.View.Stop()
+	what := "another process takes over"
+	if s.old != nil {
+		what += ", with the caches of an old API server"
+	}
+	if err := s.start(what); err != nil {
+		panic(err) // the first process began with the same options
+	}
 	if s.old == nil {
-		s.start("another process takes over")
 		return
 	}
-	s.start("another process takes over, with the caches of an old API server")
 	inside.Of[inside.View](s.controller.View).ListFrom(inside.Of[inside.View](s.old), s.upTo(10*time.Second))
 }
 
-func (s *Story[O, C]) start(what string) {
+func (s *Story[O, C]) start(what string) (err error) {
 	s.tell("%s", what)
 	s.dead, s.dies = false, 0
-	s.controller = s.Cluster.NewController()
+	if s.controller, err = s.Cluster.NewControllerWith(s.Options); err != nil {
+		return err
+	}
 	s.controller.RememberWrites = s.seed%4 < 2
 	s.controller.Passed = func(pass controller.Pass[O, C]) {
 		for _, g := range pass.Gates {
@@ -334,6 +351,7 @@ func (s *Story[O, C]) start(what string) {
 		s.die()
 	}
 	s.world.Parts = append([]Part{s.Cluster, s.controller}, s.Parts...)
+	return nil
 }
 
 var errDead = errors.New("the process is dead")
