@@ -61,7 +61,7 @@ type Story[O Object[O], C Object[C]] struct {
 	dead       bool        // the process is dead, so its calls have no effect
 	writes     []Call      // the kinds of writes that were made, and the zero Call, which stands for all calls
 	log        []string
-	most       int
+	last       controller.Pass[O, C]
 	broken     error
 }
 
@@ -106,13 +106,40 @@ func (s *Story[O, C]) AtMost(n int) func() error {
 // AtLeast is a rule for Always: there are never fewer than n living children, from the first moment with n of them to
 // the deletion of the owner.
 func (s *Story[O, C]) AtLeast(n int) func() error {
+	return s.atLeast(n, "alive", func() int { return s.living() })
+}
+
+// AtLeastReady is a rule for Always: there are never fewer than n ready children, from the first moment with n of them to
+// the deletion of the owner. Rules.Ready of the Kind's Spec decides, or for pods the Ready condition.
+func (s *Story[O, C]) AtLeastReady(n int) func() error {
+	return s.atLeast(n, "ready", func() (ready int) {
+		owner, err := s.owner()
+		if err != nil {
+			return n // nobody wants any
+		}
+		spec, err := s.Kind.Spec(owner)
+		if err != nil {
+			return n // it is refused, so nothing says what ready is
+		}
+		isReady := spec.Rules.Complete().Ready
+		for _, child := range s.alive() {
+			if isReady != nil && isReady(child) {
+				ready++
+			}
+		}
+		return ready
+	})
+}
+
+func (s *Story[O, C]) atLeast(n int, what string, count func() int) func() error {
+	most := 0
 	return func() error {
-		is := s.living()
-		s.most = max(s.most, is)
-		if is >= n || s.most < n || s.isGoing() {
+		is := count()
+		most = max(most, is)
+		if is >= n || most < n || s.isGoing() {
 			return nil
 		}
-		return fmt.Errorf("%d children are alive, want at least %d", is, n)
+		return fmt.Errorf("%d children are %s, want at least %d", is, what, n)
 	}
 }
 
@@ -329,6 +356,7 @@ func (s *Story[O, C]) start(what string) (err error) {
 	}
 	s.controller.RememberWrites = s.seed%4 < 2
 	s.controller.Passed = func(pass controller.Pass[O, C]) {
+		s.last = pass
 		for _, g := range pass.Gates {
 			if g.Reason == controller.StatusFaulty {
 				s.breaks(fmt.Errorf("%v: %w", g.Reason, g.Err))
@@ -472,7 +500,13 @@ func (s *Story[O, C]) tell(format string, args ...any) {
 // told returns the last lines of the story.
 func (s *Story[O, C]) told() string {
 	const most = 30
-	lines := s.log[max(0, len(s.log)-most):]
+	lines := slices.Clone(s.log[max(0, len(s.log)-most):])
+	for _, g := range s.last.Standing {
+		lines = append(lines, fmt.Sprintf("held back by %v", g))
+	}
+	if s.last.Err != nil {
+		lines = append(lines, fmt.Sprintf("the last pass ended with: %v", s.last.Err))
+	}
 	if len(lines) == 0 {
 		return ""
 	}

@@ -133,6 +133,55 @@ func TestASeedTellsOneStory(t *testing.T) {
 
 func lines(err error) []string { return strings.Split(err.Error(), "\n") }
 
+// sick is a Part that makes a pod unready after five minutes.
+type sick struct {
+	story *podStory
+	done  bool
+}
+
+func (f *sick) Due() (time.Time, bool) {
+	created := f.story.Cluster.Children("default")
+	if f.done || len(created) == 0 {
+		return time.Time{}, false
+	}
+	return created[0].CreationTimestamp.Add(5 * time.Minute), true
+}
+
+func (f *sick) Step() {
+	f.done = true
+	_, _ = f.story.Cluster.EditChild(context.Background(), "default", f.story.Cluster.Children("default")[0].Name, func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	})
+}
+
+// A story that failed ends with what held the last pass back, and with its error.
+func TestAStoryEndsWithWhatHeldItBack(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		labels map[string]string
+		sel    *metav1.LabelSelector
+		want   string
+	}{
+		"a selector that is missing":              {map[string]string{"app": "web"}, nil, "\nheld back by SpecRefused"},
+		"a template that the selector leaves out": {map[string]string{"app": "other"}, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, "\nthe last pass ended with: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := replicastest.Play(1, 1, func(s *podStory) {
+				simple(s)
+				s.Owner.Spec.Selector, s.Owner.Spec.Template.Labels = tt.sel, tt.labels
+				s.AtEnd = map[string]func() error{"three": func() error {
+					if n := len(s.Cluster.Children("default")); n != 3 {
+						return fmt.Errorf("%d pods", n)
+					}
+					return nil
+				}}
+			})
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
 // The ready-made rules notice what they name.
 func TestRulesOfStories(t *testing.T) {
 	t.Parallel()
@@ -143,8 +192,13 @@ func TestRulesOfStories(t *testing.T) {
 		tell func(s *podStory)
 		want string
 	}{
-		"too many":            {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtMost(4)} }, "5 children are alive, want at most 4"},
-		"too few":             {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeast(3)} }, "2 children are alive, want at least 3"},
+		"too many": {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtMost(4)} }, "5 children are alive, want at most 4"},
+		"too few":  {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeast(3)} }, "2 children are alive, want at least 3"},
+		"too few are ready": {func(s *podStory) {
+			s.Always = map[string]func() error{"rule": s.AtLeastReady(2)}
+			s.Parts = []replicastest.Part{&sick{story: s}}
+		}, "1 children are ready, want at least 2"},
+		"never ready at all":  {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeastReady(6)} }, ""},
 		"as many as ever":     {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeast(6)} }, ""},
 		"a change of a cache": {func(s *podStory) { s.Kind.Prepare = spoils }, "was changed in the cache"},
 		"not as wanted": {func(s *podStory) {
