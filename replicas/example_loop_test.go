@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
@@ -29,7 +30,7 @@ import (
 )
 
 // A Client makes the API calls. You implement this interface. Errors of the API server must keep their type. No
-// method may read from a cache.
+// method may read from a cache. Create must use controller.NoteResent.
 type Client interface {
 	Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error
@@ -43,8 +44,8 @@ type Client interface {
 // changes, so create a new Loop.
 type Loop struct {
 	Client      Client
-	Version     func() string                        // returns the resourceVersion up to which Cached shows all changes; "" if unknown
-	Cached      func(namespace string) []*corev1.Pod // returns the pods in the cache
+	Version     func() string                                 // returns the resourceVersion up to which Cached shows all changes; "" if unknown
+	Cached      func(namespace string) ([]*corev1.Pod, error) // returns the pods in the cache
 	Now         func() time.Time
 	Suffix      func() string // returns five random characters
 	MaxParallel int           // the maximum number of parallel calls; 0 means no limit
@@ -72,7 +73,9 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	if p.spec, err = replicas.ReplicaSetSpec(rs); err != nil {
 		return 0, err
 	}
-	p.readCache()
+	if err := p.readCache(); err != nil {
+		return 0, err
+	}
 	plan, err := p.plan(ctx)
 	if err != nil {
 		return 0, err
@@ -89,12 +92,14 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 }
 
 // readCache reads the cache. The order of the reads matters.
-func (p *pass) readCache() {
+func (p *pass) readCache() (err error) {
 	p.spec.Facts.Now = p.Now()
 	p.start = p.known.Start()     // call Start BEFORE the cache is read
 	p.cache.Version = p.Version() // read the version BEFORE the pods
-	p.cache.Children, p.cache.Selector = p.Cached(p.rs.Namespace), p.spec.Selector
+	p.cache.Selector = p.spec.Selector
 	p.cache.Rules = ledger.RulesOf(p.rs, p.spec.Kind.GroupKind(), p.spec.Selector, status.IsPodActive)
+	p.cache.Children, err = p.Cached(p.rs.Namespace)
+	return err
 }
 
 // plan makes a plan from the view. If the cache is behind or the result of a call is unknown, the pass lists the
@@ -183,9 +188,11 @@ func (p *pass) owner(ctx context.Context) (metav1.Object, error) {
 }
 
 // refused reports whether the server refused a call, which then has no effect, now or later. After any other error the
-// result is unknown. Client must send each request only once.
+// result is unknown. It is unknown, too, if client-go has sent the request twice, because the first one may have taken
+// effect.
 func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+	return !errors.Is(err, controller.ErrResent) &&
+		(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err))
 }
 
 // create creates pods with slow start. If the result of a create call is unknown, create reads the pod by its name,
@@ -272,7 +279,7 @@ func ExampleManage_loop() {
 	loop := &Loop{
 		Client:      server,
 		Version:     func() string { return "" },
-		Cached:      func(string) []*corev1.Pod { return cache },
+		Cached:      func(string) ([]*corev1.Pod, error) { return cache, nil },
 		Now:         time.Now,
 		Suffix:      func() string { return rand.String(5) },
 		MaxParallel: 1,

@@ -85,7 +85,7 @@ func newBed(t *testing.T, tells bool, seed uint64) *bed {
 	b.queue = &replicastest.Worker{Clock: cluster.Clock, Sync: b.sync}
 	b.begin = func() {
 		b.loop = &Loop{
-			Client: loopClient{b.client}, Version: func() string { return "" }, Cached: b.view.ChildWatch.In,
+			Client: loopClient{b.client}, Version: func() string { return "" }, Cached: func(namespace string) ([]*corev1.Pod, error) { return b.view.ChildWatch.In(namespace), nil },
 			Now: cluster.Clock.Now, Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) }, MaxParallel: 1,
 		}
 		if tells {
@@ -276,6 +276,29 @@ func testLoop(t *testing.T, tells bool) {
 			b.settled()
 		})
 	}
+	t.Run("a creation is sent twice, and its first sending has filled the quota that refuses the second", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.scale(2, time.Minute)
+		b.cluster.SetQuota("default", 3)
+		b.view.ChildWatch.Lag = 10 * time.Second
+		sent := false
+		b.faults = func(call replicastest.Call) replicastest.Fault {
+			if call.Verb != "create" || sent {
+				return replicastest.Fault{}
+			}
+			sent = true
+			return replicastest.Fault{After: failure.Lost()[0].Of(call), Resend: true}
+		}
+		b.client.Done = func(call replicastest.Call, err error) {
+			if call.Verb == "create" && err != nil {
+				b.cluster.SetQuota("default", 9)
+			}
+		}
+		b.scale(3, 10*time.Minute)
+		assert.Equal(t, 3, b.there())
+		b.settled()
+	})
 	t.Run("D6 each pod is deleted once, though the watch is late", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, tells, 1)

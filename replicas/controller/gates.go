@@ -389,7 +389,7 @@ var rows = [reasons]row{
 	NameTaken: {
 		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "the name is free",
-		sentence: "another object has the name of a slot",
+		sentence: "another object, or a child that has ended, has the name of a slot",
 	},
 	StatusForbidden: {
 		name: "StatusForbidden", step: scales, isError: true, ofSpec: true, shortest: 10 * time.Second, longest: 10 * time.Second,
