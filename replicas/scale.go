@@ -143,8 +143,7 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
-	ended := filter(s.ended, func(c T) bool { return !s.Rules.mustStay(c) })
-	mustStay := s.outdatedThatStay(changes) + len(s.ended) - len(ended) // before fitSlots, whose rule keeps others, too
+	ended, mustStay := s.held(changes) // before fitSlots, whose rule keeps others, too
 	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
 	owned, doubled, err := s.fitSlots(s.owned, s.marked, &s.wanted)
 	if err != nil {
@@ -206,15 +205,17 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	return scale, Blocked{}, nil
 }
 
-// outdatedThatStay returns how many children must go or need a change, and must stay as they are.
-func (s *part[T]) outdatedThatStay(changes []Change[T]) (n int) {
+// held returns the children to discard now, and how many others must stay as they are, although they must go or be
+// discarded, or need a change.
+func (s *part[T]) held(changes []Change[T]) (ended []T, n int) {
 	for _, c := range s.owned {
 		n += one(s.Rules.MustGo != nil && s.Rules.MustGo(c) && s.Rules.mustStay(c))
 	}
 	for _, c := range changes {
 		n += one(!c.Free && s.Rules.mustStay(c.Object))
 	}
-	return n
+	ended = filter(s.ended, func(c T) bool { return !s.Rules.mustStay(c) })
+	return ended, n + len(s.ended) - len(ended)
 }
 
 // deletions chooses n children to delete.

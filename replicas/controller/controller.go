@@ -158,11 +158,11 @@ type Options struct {
 	// then read it from the server. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a node refuses
-	// the pods. Children that are created together form a round. For each child of the last round that has ended, one
-	// creation is delayed, and any other missing children are created without this delay. A child counts as ended if it
-	// becomes inactive, if the Rules require its deletion, or if someone else deletes it, within ten minutes after its
-	// round was created. But one for which Rules.Discard returns true must also have failed, and one that another owner
-	// has taken over does not count.
+	// the pods. Children of a group that are created together form a round, and groups do not delay each other. For each
+	// child of the last round that has ended, one creation is delayed, and any other missing children are created
+	// without this delay. A child counts as ended if it becomes inactive, if the Rules require its deletion, or if
+	// someone else deletes it, within ten minutes after its round was created. But one for which Rules.Discard returns
+	// true must also have failed, and one that another owner has taken over does not count.
 	//
 	// The delay begins when the round is created. It is 10 seconds, and doubles up to 5 minutes while children of each
 	// next round end, too. If only some children of a round have ended, the delay is reduced in proportion, but is at
