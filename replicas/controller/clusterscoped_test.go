@@ -273,7 +273,7 @@ func TestASecondChildOfASlotInAnotherNamespace(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"create a/blue-2"}, r.calls)
 	require.Len(t, pass.Gates, 1)
-	assert.Equal(t, `NameTaken of b/blue-1 stops creations, deletions, updates since 2026-05-04T12:00:00Z: another object has the name of a slot`, pass.Gates[0].String())
+	assert.Equal(t, `NameTaken of b/blue-1 stops creations, deletions, updates since 2026-05-04T12:00:00Z: another object, or a child that has ended, has the name of a slot`, pass.Gates[0].String())
 
 	made := pass.Created[0]
 	r.settle()
