@@ -143,7 +143,7 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
-	ended, mustStay := s.held(changes) // before fitSlots, whose rule keeps others, too
+	ended, mustStay := s.held(changes)                                               // before fitSlots, whose rule keeps others, too
 	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
 	owned, doubled, err := s.fitSlots(s.owned, s.marked, &s.wanted)
 	if err != nil {
