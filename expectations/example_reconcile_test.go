@@ -14,13 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// refused reports whether the server refused a call, which then has no effect, now or later. After any other error of a
-// creation, except AlreadyExists, the child may exist.
+// refused reports whether the server refused a creation, which then has no effect, now or later. After any other error the
+// child may exist. It may exist, too, if client-go has sent the request twice, so the client must use NoteResent.
 func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+	return !errors.Is(err, controller.ErrResent) &&
+		(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err))
 }
 
 // This Reconcile function lists the children and creates the missing ones. The numbers mark the four places in

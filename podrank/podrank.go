@@ -143,7 +143,9 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 	if n == 0 {
 		return nil
 	}
-	r.values.Grow(n * typicalValue)
+	if n < len(r.found) { // otherwise all go, and none has a value
+		r.values.Grow(n * typicalValue)
+	}
 	victims, differs := make([]Victim[T], n), len(r.criteria)
 	for i := n - 1; i >= 0; i-- {
 		if n < len(r.found) {

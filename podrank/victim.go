@@ -39,7 +39,7 @@ type Victim[T any] struct {
 	//
 	// A time is shown as an age in whole seconds, in the format of time.ParseDuration. The age is
 	// negative if the time is in the future. If Options.Now is zero, times are shown in RFC 3339
-	// format. The zero time is shown as "unknown".
+	// format. The zero time is shown as "unknown". The values of one call share memory, so clone those that you keep.
 	Values struct{ Victim, Survivor string }
 
 	phrase, detail string // the template for the result of Explain, and the detail to insert into the template

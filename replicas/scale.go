@@ -60,7 +60,8 @@ type Scale[T metav1.Object] struct {
 	// longer, or when more children are available.
 	Kept int
 	// MustStay is the number of children that are surplus, must go or be discarded, or need a change that is not Free,
-	// and are kept as they are because of Rules.MustStay.
+	// and are kept as they are because of Rules.MustStay. If some are surplus and others outdated, it may be too low, but
+	// it is 0 only if there are none.
 	MustStay int
 	// Doubled contains children that share a wanted slot with an older child of the owner, sorted by name and
 	// namespace. If the owner is in no namespace and its children are in several, anyone who may create such objects
@@ -166,7 +167,7 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
 	scale := Scale[T]{
 		Outdated: outdated, Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, Doubled: doubled,
-		MustStay: max(room.stuck, mustStay),
+		MustStay: max(room.stuck, mustStay) + len(s.ended) - len(ended),
 	}
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
@@ -205,17 +206,16 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	return scale, Blocked{}, nil
 }
 
-// held returns the children to discard now, and how many others must stay as they are, although they must go or be
-// discarded, or need a change.
+// held returns the children to discard now, and how many active ones must stay as they are, although they must go or
+// need a change.
 func (s *part[T]) held(changes []Change[T]) (ended []T, n int) {
-	for _, c := range s.owned {
+	for _, c := range s.staying(s.owned) {
 		n += one(s.Rules.MustGo != nil && s.Rules.MustGo(c) && s.Rules.mustStay(c))
 	}
 	for _, c := range changes {
-		n += one(!c.Free && s.Rules.mustStay(c.Object))
+		n += one(!c.Free && s.Rules.mustStay(c.Object) && !s.Rules.isLeaving(c.Object))
 	}
-	ended = filter(s.ended, func(c T) bool { return !s.Rules.mustStay(c) })
-	return ended, n + len(s.ended) - len(ended)
+	return filter(s.ended, func(c T) bool { return !s.Rules.mustStay(c) }), n
 }
 
 // deletions chooses n children to delete.

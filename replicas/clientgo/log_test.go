@@ -86,7 +86,7 @@ func TestLog(t *testing.T) {
 				b.change(b.allPods()[0], func(p object) { p.SetLabels(map[string]string{"app": "debug"}) })
 			},
 			want: []line{
-				{"Released pod", 2, "pod=default/web-"},
+				{"Releasing pod", 2, "pod=default/web-"},
 			},
 		},
 		{

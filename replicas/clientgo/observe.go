@@ -68,8 +68,8 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 		return
 	}
 	name, owner := logKey(a.kind), klog.KObj(pass.Owner)
-	for _, child := range pass.Released { // Kubernetes logs that before the call, as "Patching pod to remove its controllerRef"
-		logger.V(2).Info("Released "+strings.ToLower(a.typed.Child.Kind), logKey(a.typed.Child.Kind), klog.KObj(child), "labels", child.GetLabels(), "kind", a.kind, name, owner)
+	for _, child := range pass.Released { // also one whose release the server refuses; Kubernetes logs the attempt, too
+		logger.V(2).Info("Releasing "+strings.ToLower(a.typed.Child.Kind), logKey(a.typed.Child.Kind), klog.KObj(child), "labels", child.GetLabels(), "kind", a.kind, name, owner)
 	}
 	if n := pass.Scale.Create; n > 0 {
 		logger.V(2).Info("Too few replicas", name, owner, "need", pass.Desired, "creating", n)

@@ -108,6 +108,26 @@ func TestDiscard(t *testing.T) {
 		adds, dels := r.pending()
 		assert.Equal(t, []int{1, 0}, []int{adds, dels})
 	})
+	t.Run("keeps the owner while the child must stay", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+			is, err := spec(rs)
+			is.Rules.MustStay, is.Finalizer = isOver, "example.com/pods"
+			return is, err
+		}
+		asked := false
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+			asked = true
+			assert.False(t, s.NoneLeft())
+			return nil
+		}
+		r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: r.now}, []string{"example.com/pods"}
+		_, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.True(t, asked)
+	})
 	t.Run("waits while the child must stay", func(t *testing.T) {
 		t.Parallel()
 		r := newDiscards(1)

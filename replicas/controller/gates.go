@@ -224,7 +224,7 @@ var rows = [reasons]row{
 	MustStay: {
 		name: "MustStay", step: scales, stops: StopsDeletions | StopsUpdates, atOnce: true,
 		ends:     "a child no longer has to stay",
-		sentence: "Rules.MustStay keeps children that are surplus, or must go or be changed",
+		sentence: "Rules.MustStay keeps children that are surplus, or must go, be discarded or be changed",
 	},
 	ReadyUnset: {
 		name: "ReadyUnset", step: scales, atOnce: true,

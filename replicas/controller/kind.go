@@ -221,9 +221,9 @@ func (s *Step[C]) Group(name string) string {
 }
 
 // NoneLeft reports whether the owner has no children and no earlier call can still take effect, so that an owner that
-// is being deleted no longer needs its finalizer. It ignores pods that have ended and are not discarded.
+// is being deleted no longer needs its finalizer. It ignores pods that have ended and that no rule discards.
 func (s *Step[C]) NoneLeft() bool {
-	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight == 0
+	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight+s.planned.MustStay == 0 // one that must stay may have ended
 }
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.

@@ -242,15 +242,24 @@ func TestPrepareIsToldTheGroupOfEachName(t *testing.T) {
 // An evicted pod keeps the name of its slot until a rule discards it.
 func TestAChildThatHasEndedHoldsItsSlot(t *testing.T) {
 	t.Parallel()
-	r := newSlots(2)
-	pods := inSlots(r.owner, "web-0", "web-1")
-	podtest.Phase(corev1.PodFailed)(pods[1])
-	pass, err := r.pass(t, 1, pods...)
-	require.NoError(t, err)
-	require.Len(t, pass.Gates, 1)
-	assert.Equal(t, controller.NameTaken, pass.Gates[0].Reason)
-	assert.Equal(t, "web-1", pass.Gates[0].Object)
-	assert.Empty(t, pass.Created)
+	for name, change := range map[string]podtest.Option{
+		"of the owner":     func(*corev1.Pod) {},
+		"without an owner": func(p *corev1.Pod) { p.OwnerReferences = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newSlots(2)
+			pods := inSlots(r.owner, "web-0", "web-1")
+			podtest.Phase(corev1.PodFailed)(pods[1])
+			change(pods[1])
+			pass, err := r.pass(t, 1, pods...)
+			require.NoError(t, err)
+			require.Len(t, pass.Gates, 1)
+			assert.Equal(t, controller.NameTaken, pass.Gates[0].Reason)
+			assert.Equal(t, "web-1", pass.Gates[0].Object)
+			assert.Empty(t, pass.Created)
+		})
+	}
 }
 
 // While Prepare fails, passes still check whether a creation without an answer has taken effect.

@@ -46,12 +46,6 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 			p.gate(MustStay, part.Name, 0, nil)
 		}
 	}
-	for _, c := range p.view.children {
-		// A pod was evicted, and no rule discards it. No creation can get its name, and without this gate nothing would say so.
-		if p.view.wanted.Has(c.GetName()) && p.controls(c) && !p.rules.Active(c) && !p.rules.Leaving(c) && !p.rules.Ended(c) {
-			p.gate(NameTaken, c.GetName(), 0, nil)
-		}
-	}
 	for _, c := range scale.Doubled {
 		// Someone created a second web-0 in another namespace. No pass deletes or replaces either, so a person must.
 		p.gate(NameTaken, object.Name(c), 0, nil).Stops = stopsScale

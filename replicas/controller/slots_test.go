@@ -226,7 +226,7 @@ func TestTheSlotThatIsLeftOutGoes(t *testing.T) {
 	})
 }
 
-// If another object, or a child that has ended, has the name of a slot, only the creation for this slot is on hold.
+// If another object has the name of a slot, only the creation for this slot is on hold.
 func TestSlotIsHeld(t *testing.T) {
 	t.Parallel()
 	newHeld := func() (r *podRig, free func()) {

@@ -482,8 +482,17 @@ func (p *pass[O, C]) takenSlots() (names []string) {
 	if !p.hasNamedSlots() {
 		return nil
 	}
-	for _, c := range p.candidates() {
-		names = append(names, c.GetName())
+	candidates, active := p.candidates(), sets.New[string]()
+	for _, c := range candidates {
+		if names = append(names, c.GetName()); p.rules.Active(c) {
+			active.Insert(c.GetName())
+		}
+	}
+	for _, c := range candidates {
+		// A pod was evicted, and no rule discards it. No creation can get its name, and without this gate nothing would say so.
+		if name := c.GetName(); p.view.wanted.Has(name) && !active.Has(name) && !p.rules.Leaving(c) && !p.rules.Ended(c) {
+			p.gate(NameTaken, name, 0, nil)
+		}
 	}
 	filled := sets.New(names...)
 	for k := range p.state.holds {

@@ -225,8 +225,11 @@ type Reconciler[O, C client.Object] struct {
 //	if err := mgr.Add(manager.RunnableFunc(r.FollowWatches)); err != nil {
 //		return err
 //	}
-//	return ctrl.NewControllerManagedBy(mgr).For(&WorkerPool{}).Watches(&Worker{}, r.ChildEvents()).
+//	return ctrl.NewControllerManagedBy(mgr).Named("workerpool").
+//		Watches(&WorkerPool{}, r.OwnerEvents()).Watches(&Worker{}, r.ChildEvents()).
 //		WithOptions(runtimecontroller.Options{RateLimiter: r.RateLimiter()}).Complete(r)
+//
+// FollowWatches then begins when the process leads. Add also ends a watch that hangs before, while caches are filled.
 //
 // Watch the children with the event handler from ChildEvents, which confirms the creations and deletions of
 // earlier passes as soon as their events arrive. Without it, each pass confirms them from the cache: a creation

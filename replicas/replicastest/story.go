@@ -14,12 +14,14 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -62,6 +64,8 @@ type Story[O Object[O], C Object[C]] struct {
 	writes     []Call      // the kinds of writes that were made, and the zero Call, which stands for all calls
 	log        []string
 	last       controller.Pass[O, C]
+	observed   bool           // a pass has seen the children, so Spec was not refused then
+	most       map[string]int // the most children that were alive or ready
 	broken     error
 }
 
@@ -93,7 +97,7 @@ func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C]))
 }
 
 // AtMost is a rule for Always: there are never more than n living children. A child that is being deleted does not
-// count, but one that was only asked to leave (Spec.Retire) does, and one that must stay.
+// count, nor does a pod that has ended. One that was only asked to leave (Spec.Retire) does, and one that must stay.
 func (s *Story[O, C]) AtMost(n int) func() error {
 	return func() error {
 		if is := s.living(); is > n {
@@ -106,37 +110,40 @@ func (s *Story[O, C]) AtMost(n int) func() error {
 // AtLeast is a rule for Always: there are never fewer than n living children, from the first moment with n of them to
 // the deletion of the owner.
 func (s *Story[O, C]) AtLeast(n int) func() error {
-	return s.atLeast(n, "alive", func() int { return s.living() })
+	return s.atLeast(n, "alive", func() (int, bool) { return s.living(), true })
 }
 
 // AtLeastReady is a rule for Always: there are never fewer than n ready children, from the first moment with n of them to
-// the deletion of the owner. Rules.Ready of the Kind's Spec decides, or for pods the Ready condition.
+// the deletion of the owner. Rules.Active and Rules.Ready of the Kind's Spec decide, or for pods their defaults. While Spec
+// returns an error, any number is right.
 func (s *Story[O, C]) AtLeastReady(n int) func() error {
-	return s.atLeast(n, "ready", func() (ready int) {
+	return s.atLeast(n, "ready", func() (ready int, known bool) {
 		owner, err := s.owner()
 		if err != nil {
-			return n // nobody wants any
+			return 0, false
 		}
 		spec, err := s.Kind.Spec(owner)
-		if err != nil {
-			return n // it is refused, so nothing says what ready is
-		}
-		isReady := spec.Rules.Complete().Ready
+		rules := spec.Rules.Complete()
 		for _, child := range s.alive() {
-			if isReady != nil && isReady(child) {
+			if rules.Ready != nil && rules.Active(child) && rules.Ready(child) {
 				ready++
 			}
 		}
-		return ready
+		return ready, err == nil
 	})
 }
 
-func (s *Story[O, C]) atLeast(n int, what string, count func() int) func() error {
-	most := 0
+func (s *Story[O, C]) atLeast(n int, what string, count func() (is int, known bool)) func() error {
 	return func() error {
-		is := count()
-		most = max(most, is)
-		if is >= n || most < n || s.isGoing() {
+		is, known := count()
+		if !known {
+			return nil // nothing says which children are ready
+		}
+		if s.most == nil {
+			s.most = map[string]int{}
+		}
+		s.most[what] = max(s.most[what], is)
+		if is >= n || s.most[what] < n || s.isGoing() {
 			return nil
 		}
 		return fmt.Errorf("%d children are %s, want at least %d", is, what, n)
@@ -146,12 +153,12 @@ func (s *Story[O, C]) atLeast(n int, what string, count func() int) func() error
 // AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone. Children that
 // must stay for ever, or never leave when they were asked to, are too many. If the owner has groups, this is so for each
 // of them, and children of no group do not count. The number comes from Kind.Spec, so a rule about Spec itself must be
-// yours. While Spec refuses the owner (replicas.RefusedError), any number is right.
+// yours. While Spec refuses the owner (replicas.RefusedError), any number is right, unless it has never accepted it.
 func (s *Story[O, C]) AsWanted() error {
 	var spec replicas.Spec[C] // of an owner that is gone
 	if owner, err := s.owner(); err == nil && owner.GetDeletionTimestamp() == nil {
 		spec, err = s.Kind.Spec(owner)
-		if refused := (*replicas.RefusedError)(nil); errors.As(err, &refused) {
+		if refused := (*replicas.RefusedError)(nil); errors.As(err, &refused) && s.observed {
 			return nil // the children stay as they are
 		}
 		if err != nil {
@@ -356,7 +363,7 @@ func (s *Story[O, C]) start(what string) (err error) {
 	}
 	s.controller.RememberWrites = s.seed%4 < 2
 	s.controller.Passed = func(pass controller.Pass[O, C]) {
-		s.last = pass
+		s.last, s.observed = pass, s.observed || pass.Observed
 		for _, g := range pass.Gates {
 			if g.Reason == controller.StatusFaulty {
 				s.breaks(fmt.Errorf("%v: %w", g.Reason, g.Err))
@@ -469,7 +476,8 @@ func (s *Story[O, C]) alive() (children []C) {
 		return nil
 	}
 	for _, child := range s.Cluster.children.rows {
-		if child.GetDeletionTimestamp() == nil && metav1.GetControllerOfNoCopy(child) != nil {
+		ended, isPod := any(child).(*corev1.Pod)
+		if child.GetDeletionTimestamp() == nil && metav1.GetControllerOfNoCopy(child) != nil && (!isPod || !pod.IsFinished(ended)) {
 			children = append(children, child)
 		}
 	}

@@ -42,8 +42,8 @@ const DefaultRenewDeadline = 10 * time.Second
 //
 // After a pause, client-go's elector may release a lease that another process has acquired meanwhile, so that
 // a third one could become the leader while the second is still writing. The Fence refuses such a release, and
-// no other request for the lease. It never refuses a read. Before the process first holds the lease, the Fence
-// allows all writes, because the controllers that need the lease have not started yet. The zero Fence has no
+// no other request for the lease. It never refuses a read. Before the process first holds the lease, a Fence with the
+// name of a lease allows all writes, because the controllers that need it have not started yet. The zero Fence has no
 // lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
@@ -64,7 +64,7 @@ type Fence struct {
 //	config.Wrap(fence.Wrap)
 //
 // The namespace and the name must be those of the elector's lease. If one of them is empty, the Fence refuses all
-// writes. Without an elector, it refuses none. A Fence supports only leases of coordination.k8s.io/v1.
+// writes. Otherwise, without an elector, it refuses none. A Fence supports only leases of coordination.k8s.io/v1.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline

@@ -45,7 +45,7 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 //	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Dynamic clients need a small wrapper, because their Get has one more argument, for subresources.
+// Dynamic clients need a small wrapper, because their methods have one more argument, for subresources.
 //
 // The client returns the errors of the typed clients, which also wrap controller.ErrResent after client-go has sent a
 // create request more than once. Children are listed in pages of 500, without a resourceVersion, so the server does not
