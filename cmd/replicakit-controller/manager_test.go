@@ -506,7 +506,7 @@ func TestWritesOfAWorker(t *testing.T) {
 	t.Cleanup(server.Close)
 	config, err := loadConfig(options{master: server.URL})
 	require.NoError(t, err)
-	w.manager = newManager(options{}, config)
+	w.manager = newManager(defaults(), config)
 	client, err := w.client("c")
 	require.NoError(t, err)
 	require.Error(t, client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
