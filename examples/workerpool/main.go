@@ -129,7 +129,10 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 // call rate depends only on the server's responses. The controllers use the transport.Watches to end
 // watches that hang.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
-	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
+	fence := &transport.Fence{} // without an elector, it refuses nothing
+	if opts.LeaderElection {
+		fence = transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
+	}
 	for _, config := range configs {
 		config, own := rest.CopyConfig(config), &transport.Watches{}
 		config.QPS = -1

@@ -84,7 +84,7 @@ var stories = []story{
 		w.work(w.first, "b")
 		w.work(w.first, "a")
 	}},
-	{"etcd is put back to a backup, then the watch hangs", 3, 4, ": the option stops working, silently", "; the program ends, and starts again", func(w *world) {
+	{"etcd is restored from a backup, then the watch hangs", 3, 4, ": the option stops working, silently", "; the program exits, and is restarted", func(w *world) {
 		w.settle("a", 2)
 		before := w.seen(w.first, "a")
 		w.restore()
