@@ -280,7 +280,7 @@ func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 			err = p.patchStatus(ctx, fresh, set)
 		}
 	}
-	if apierrors.IsNotFound(err) && p.Owner.GetDeletionTimestamp() != nil {
+	if apierrors.IsNotFound(err) && p.Owner.GetDeletionTimestamp() != nil && p.spec.Finalizer != "" {
 		return // Prepare has removed the last finalizer, and the owner with it
 	}
 	if err != nil {

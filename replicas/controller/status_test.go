@@ -38,8 +38,14 @@ func TestTheStatusOfAnOwnerThatIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
+			spec := r.kind.Spec
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+				is, err := spec(rs)
+				is.Finalizer = "example.com/pods"
+				return is, err
+			}
 			if tt.deleted {
-				r.owner.DeletionTimestamp = &metav1.Time{Time: r.now}
+				r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: r.now}, []string{"example.com/pods"}
 			}
 			r.patchStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
 			pass, err := r.pass(t, 0)
