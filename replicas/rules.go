@@ -39,8 +39,8 @@ type Rules[T metav1.Object] struct {
 	MustStay func(T) bool
 	// Discard reports whether a child has ended and only needs to be cleaned up. It takes precedence over Active, so
 	// the child does not count as a replica, and the plan that replaces it also deletes it; see Scale.Discard. One that
-	// must stay is deleted when it no longer must, and keeps its slot until then. If Discard is nil, only children for which Failed returns true are
-	// discarded.
+	// must stay is deleted when it no longer must, and keeps its slot until then. If Discard is nil, only children for
+	// which Failed returns true are discarded.
 	Discard func(T) bool
 	// Failed reports whether a child has ended because it failed. The child is discarded, as if Discard had returned
 	// true for it, and a Controller delays its replacement; see controller.Options.BackOffFailed. If Failed is nil, no

@@ -144,7 +144,7 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
-	ended, mustStay := s.held(changes)                                               // before fitSlots, whose rule keeps others, too
+	ended, mustStay := s.held(changes)
 	s.Facts.Related = onceOnly(s.Facts.Related, len(changes) > 0 || s.SlotOf != nil) // keepers of slots, deletions and changes have one order
 	owned, doubled, err := s.fitSlots(s.owned, s.marked, &s.wanted)
 	if err != nil {
@@ -207,8 +207,12 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 }
 
 // held returns the children to discard now, and how many active ones must stay as they are, although they must go or
-// need a change.
+// need a change. It is called before fitSlots, which adds children that share a slot to MustStay, and the author keeps none
+// of these.
 func (s *part[T]) held(changes []Change[T]) (ended []T, n int) {
+	if s.Rules.MustStay == nil { // the usual case, in which no pass walks over its children for this
+		return s.ended, 0
+	}
 	for _, c := range s.staying(s.owned) {
 		n += one(s.Rules.MustGo != nil && s.Rules.MustGo(c) && s.Rules.mustStay(c))
 	}

@@ -35,6 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	config.QPS, config.Burst = 20, 30
+	config.Wrap(clientgo.CapRetryAfter)
 	client := kubernetes.NewForConfigOrDie(config)
 
 	ctx := context.Background()

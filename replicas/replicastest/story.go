@@ -97,7 +97,8 @@ func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C]))
 }
 
 // AtMost is a rule for Always: there are never more than n living children. A child that is being deleted does not
-// count, nor does a pod that has ended. One that was only asked to leave (Spec.Retire) does, and one that must stay.
+// count, nor does a pod that has ended. One that was only asked to leave (Spec.Retire) counts, and so does one that must
+// stay.
 func (s *Story[O, C]) AtMost(n int) func() error {
 	return func() error {
 		if is := s.living(); is > n {

@@ -201,6 +201,10 @@ func TestRulesOfStories(t *testing.T) {
 		"never ready at all":  {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeastReady(6)} }, ""},
 		"as many as ever":     {func(s *podStory) { s.Always = map[string]func() error{"rule": s.AtLeast(6)} }, ""},
 		"a change of a cache": {func(s *podStory) { s.Kind.Prepare = spoils }, "was changed in the cache"},
+		"a Spec that refuses from the beginning": {func(s *podStory) {
+			s.Owner.Spec.Selector = nil
+			s.AtEnd = map[string]func() error{"rule": s.AsWanted}
+		}, "selector"},
 		"not as wanted": {func(s *podStory) {
 			s.Kind.Prepare = refuses
 			s.AtEnd = map[string]func() error{"rule": s.AsWanted}
