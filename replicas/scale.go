@@ -165,10 +165,9 @@ func (s *part[T]) scale(objs []T) (Scale[T], Blocked, error) {
 		limit = *s.MaxDeletions
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
-	scale := Scale[T]{
-		Outdated: outdated, Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, Doubled: doubled,
-		MustStay: max(room.stuck, mustStay) + len(s.ended) - len(ended),
-	}
+	scale := Scale[T]{Outdated: outdated, Kept: room.kept, Doubled: doubled}
+	scale.Deferred = room.Delete - remove + len(ended) - discard
+	scale.MustStay = max(room.stuck, mustStay) + len(s.ended) - len(ended)
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
 	if remove == 0 || room.roll != nil || s.Slots != nil {
