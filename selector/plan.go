@@ -181,6 +181,7 @@ type block[T metav1.Object] struct {
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
+	matches     [blockSize]bool
 	verdicts    [blockSize]verdict
 }
 
@@ -217,24 +218,17 @@ func (b *block[T]) judge(r *rule) {
 	}
 }
 
-// matchLabels changes the verdicts on objects that the selector does not match. It checks one label
-// for all objects before it checks the next label.
+// matchLabels changes the verdicts on objects that the selector does not match.
 func (b *block[T]) matchLabels(r *rule) {
-	object.LabelsOf(b.objs[:b.n], b.labels[:])
-	for i := range b.n {
-		if v := &b.verdicts[i]; v.isMatch() {
-			if r.equal == nil && !r.selector.Matches(labels.Set(b.labels[i])) || len(b.labels[i]) == 0 && r.equal != nil {
-				v.mismatch()
-			}
-		}
+	sets, matches := b.labels[:b.n], b.matches[:b.n]
+	object.LabelsOf(b.objs[:b.n], sets)
+	for i := range matches {
+		matches[i] = b.verdicts[i].isMatch() && (r.equal != nil || r.selector.Matches(labels.Set(sets[i])))
 	}
-	for _, want := range r.equal {
-		for i := range b.n {
-			if v := &b.verdicts[i]; v.isMatch() {
-				if value, ok := b.labels[i][want.Key]; !ok || value != want.Value {
-					v.mismatch()
-				}
-			}
+	r.equal.InEach(sets, matches)
+	for i, is := range matches {
+		if v := &b.verdicts[i]; v.isMatch() && !is {
+			v.mismatch()
 		}
 	}
 }

@@ -35,6 +35,23 @@ func (l Labels) In(set map[string]string) bool {
 	return true
 }
 
+// InEach sets in[i] to false if the map sets[i] lacks a label of the list. A map whose in[i] is false already is not
+// read. InEach compares one label with all maps before the next label. So the processor can wait for the memory of
+// several maps at once, and with 10,000 objects that is where most of the time goes.
+func (l Labels) InEach(sets []map[string]string, in []bool) {
+	for i, set := range sets {
+		in[i] = in[i] && (len(set) > 0 || len(l) == 0)
+	}
+	for _, want := range l {
+		for i, set := range sets {
+			if in[i] {
+				value, ok := set[want.Key]
+				in[i] = ok && value == want.Value
+			}
+		}
+	}
+}
+
 // CheckSelector returns an error if a selector is nil, matches nothing or matches everything. With such a
 // selector, an owner would release all objects or adopt all objects.
 func CheckSelector(sel labels.Selector) error {

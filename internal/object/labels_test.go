@@ -27,7 +27,11 @@ func TestLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, tt.want, object.ListLabels(tt.list).In(set))
+			list := object.ListLabels(tt.list)
+			assert.Equal(t, tt.want, list.In(set))
+			in := []bool{true, true, false}
+			list.InEach([]map[string]string{set, nil, set}, in)
+			assert.Equal(t, []bool{tt.want, len(tt.list) == 0, false}, in, "what is out stays out")
 		})
 	}
 	assert.False(t, object.ListLabels(set).In(nil))
