@@ -32,6 +32,9 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []string{"adopt", "hold"}, opts.scenarios)
 	assert.Equal(t, []string{"ours"}, opts.sides)
 	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 6 * time.Second, idle: time.Minute, crowd: 200, perCrowd: 7}, opts.size)
+	opts, err = parse([]string{"-idle", "1h"}, "bin")
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, opts.size.idle)
 	for args, message := range map[string]string{
 		"-runs=0":          "-runs=0 must be positive",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
