@@ -70,36 +70,25 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 
 // A census holds the number of active pods on each node (L5, L6).
 type census struct {
-	places *distinct.Table // the indices of the nodes
-	nodes  []node
-}
-
-type node struct {
-	name   string // a copy, so that comparing it reads no pod
-	active int32  // the number of active pods
+	nodes  *distinct.Table // the names of the nodes
+	active []int32         // the number of active pods on each node, with the same indices as the field nodes
 }
 
 func newCensus(pods []*corev1.Pod) *census {
-	const perNode = 2 // a guess: a wrong one costs a few allocations
-	c := &census{nodes: make([]node, 0, len(pods)/perNode+1)}
-	c.places = distinct.New(len(pods), func(i int) string { return c.nodes[i].name })
-	for _, p := range pods {
-		if !pod.IsActive(p) {
-			continue
+	node := func(i int) string { return pods[i].Spec.NodeName }
+	c := &census{nodes: distinct.New(len(pods), node), active: make([]int32, len(pods))}
+	for i, p := range pods {
+		if pod.IsActive(p) {
+			c.active[c.nodes.Add(i, p.Spec.NodeName)]++
 		}
-		i := c.places.Add(len(c.nodes), p.Spec.NodeName)
-		if i == len(c.nodes) {
-			c.nodes = append(c.nodes, node{name: p.Spec.NodeName})
-		}
-		c.nodes[i].active++
 	}
 	return c
 }
 
 // activeOn returns the number of active pods on a node.
 func (c *census) activeOn(node string) int {
-	if i := c.places.Find(node); i >= 0 {
-		return int(c.nodes[i].active)
+	if i := c.nodes.Find(node); i >= 0 {
+		return int(c.active[i])
 	}
 	return 0
 }

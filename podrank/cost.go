@@ -6,10 +6,8 @@ package podrank
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,28 +25,12 @@ func DeletionCost() Criterion[*corev1.Pod] {
 // returns an error for an invalid value. If the argument annotation is empty, NewOrder returns an
 // error.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
-	cost := func(annotations map[string]string) int64 {
-		n, _ := annotatedCost(annotations, annotation)
+	cost := func(obj T) int64 {
+		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
 		return int64(n)
 	}
 	phrase := strings.ReplaceAll(name, "-", " ") + " " + victimHere + " < " + survivorHere
-	col := &column[T]{
-		weigh: []weigher[T]{func(facts *Facts[T], objs []weighed) {
-			var sets [32]map[string]string // most of the time is spent waiting for memory, so the annotations of several objects are loaded at once
-			for some := range slices.Chunk(objs, len(sets)) {
-				for i, o := range some {
-					sets[i] = facts.Objects[o.place].GetAnnotations()
-				}
-				for i := range some {
-					some[i].weight = cost(sets[i])
-				}
-			}
-		}},
-		value: func(text []byte, _ time.Time, _ int, obj T) []byte {
-			return strconv.AppendInt(text, cost(obj.GetAnnotations()), 10)
-		},
-	}
-	c := Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
+	c := number(name, phrase, cost, func(text []byte, obj T) []byte { return strconv.AppendInt(text, cost(obj), 10) })
 	if annotation == "" {
 		c.err = errors.New("annotation has no name")
 	}

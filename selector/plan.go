@@ -65,9 +65,9 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	var b block[T]
 	for some := range slices.Chunk(objs, blockSize) {
 		b.fill(some, c.Active)
-		b.judge(&r)
+		b.read(r.equal)
 		for i, obj := range b.objs[:b.n] {
-			claims.add(obj, b.verdicts[i], len(objs))
+			claims.add(obj, r.judge(obj, b.controllers[i], b.labels[i], b.equal[i]), len(objs))
 		}
 	}
 	return claims, nil
@@ -170,19 +170,19 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-// blockSize is the maximum number of objects in a block. Each step processes all objects of a block
-// before the next step starts. A block is small enough to stay in the processor's cache between two
-// steps. It is large enough for the processor to load several objects in parallel.
+// blockSize is the maximum number of objects in a block. Each step reads one fact of all objects of a
+// block before the next step starts. A block is small enough to stay in the processor's cache
+// between two steps. It is large enough for the processor to load several objects in parallel.
 const blockSize = 32
 
-// A block holds a few objects, with the controller reference, labels and verdict of each object.
+// A block holds a few objects, with the controller reference and labels of each object, and whether
+// they include all labels that the selector requires.
 type block[T metav1.Object] struct {
 	n           int // the number of objects in the block
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
-	matches     [blockSize]bool
-	verdicts    [blockSize]verdict
+	equal       [blockSize]bool
 }
 
 // fill stores the active objects of objs in the block.
@@ -196,41 +196,30 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// judge determines the verdict on each object. The selector is checked first, and the filter is
-// called only for objects that the selector matches (C11).
-func (b *block[T]) judge(r *rule) {
+// read reads the facts of all objects in the block. The argument is rule.equal.
+func (b *block[T]) read(equal object.Labels) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
-	for i, obj := range objs {
-		b.verdicts[i] = r.verdictIfMatching(obj, b.controllers[i])
-	}
-	if r.selector != nil {
-		b.matchLabels(r)
-	}
-	for i, obj := range objs {
-		v := &b.verdicts[i]
-		if r.filter != nil && v.isMatch() && !r.filter(obj) {
-			v.mismatch()
-		}
-		if *v == release && (r.deleting || r.keep != nil && r.keep(obj)) {
-			*v = ignore
-		}
-	}
+	object.LabelsOf(objs, b.labels[:])
+	equal.InEach(b.labels[:b.n], b.equal[:])
 }
 
-// matchLabels changes the verdicts on objects that the selector does not match.
-func (b *block[T]) matchLabels(r *rule) {
-	sets, matches := b.labels[:b.n], b.matches[:b.n]
-	object.LabelsOf(b.objs[:b.n], sets)
-	for i := range matches {
-		matches[i] = b.verdicts[i].isMatch() && (r.equal != nil || r.selector.Matches(labels.Set(sets[i])))
+// judge determines the verdict on an object. The selector is checked first, and the filter is
+// called only for objects that the selector matches (C11).
+func (r *rule) judge(obj metav1.Object, controller *metav1.OwnerReference, set map[string]string, equal bool) verdict {
+	v := r.verdictIfMatching(obj, controller)
+	if v == ignore || equal && r.matches(obj, set) {
+		return v
 	}
-	r.equal.InEach(sets, matches)
-	for i, is := range matches {
-		if v := &b.verdicts[i]; v.isMatch() && !is {
-			v.mismatch()
-		}
+	if v == own && !r.deleting && (r.keep == nil || !r.keep(obj)) {
+		return release
 	}
+	return ignore
+}
+
+// matches reports whether an object matches that has the labels rule.equal.
+func (r *rule) matches(obj metav1.Object, set map[string]string) bool {
+	return (r.selector == nil || r.equal != nil || r.selector.Matches(labels.Set(set))) && (r.filter == nil || r.filter(obj))
 }
 
 // verdictIfMatching determines the verdict on an object, assuming that the object matches.
@@ -242,19 +231,5 @@ func (r *rule) verdictIfMatching(obj metav1.Object, controller *metav1.OwnerRefe
 		return ignore
 	default:
 		return adopt
-	}
-}
-
-// isMatch reports whether this is a verdict for an object that matches. These verdicts are own and
-// adopt.
-func (v verdict) isMatch() bool { return v == own || v == adopt }
-
-// mismatch changes the verdict on an object that was found not to match. An object of the owner
-// gets the verdict release, and an orphan gets the verdict ignore.
-func (v *verdict) mismatch() {
-	if *v == own {
-		*v = release
-	} else {
-		*v = ignore
 	}
 }

@@ -89,9 +89,13 @@ func one(is bool) int32 {
 // CountPods does not check who owns the pods.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
 	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
-	var b block
-	for some := range slices.Chunk(pods, len(b.active)) {
-		active := b.active[:0]
+	var block struct { // one fact of several pods is read before the next fact; object.Labels.InEach says why
+		active  [16]*corev1.Pod
+		labels  [16]map[string]string
+		labeled [16]bool
+	}
+	for some := range slices.Chunk(pods, len(block.active)) {
+		active := block.active[:0]
 		for _, p := range some {
 			if pod.IsActive(p) {
 				active = append(active, p)
@@ -99,38 +103,16 @@ func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySec
 				n.Terminating += one(pod.IsTerminating(p))
 			}
 		}
-		n.Replicas += int32(len(active))
-		n.FullyLabeled += b.countLabeled(len(active), template)
+		object.LabelsOf(active, block.labels[:])
+		template.InEach(block.labels[:len(active)], block.labeled[:])
 		for i, p := range active {
-			b.ready[i] = pod.ReadyCondition(p)
-		}
-		for _, c := range b.ready[:len(active)] {
-			if isTrue(c) {
+			n.Replicas++
+			n.FullyLabeled += one(block.labeled[i])
+			if c := pod.ReadyCondition(p); isTrue(c) {
 				n.Ready++
 				n.Available += one(pod.IsReadySince(c, minReadySeconds, latest))
 			}
 		}
 	}
 	return n
-}
-
-// A block holds some pods, for each of which one fact is read before the next fact. The comment on object.Labels.InEach
-// says why.
-type block struct {
-	active  [16]*corev1.Pod
-	labels  [16]map[string]string
-	labeled [16]bool
-	ready   [16]*corev1.PodCondition
-}
-
-// countLabeled returns how many of the first n pods have all labels of the template.
-func (b *block) countLabeled(n int, template object.Labels) (labeled int32) {
-	for i, p := range b.active[:n] {
-		b.labels[i], b.labeled[i] = p.Labels, true
-	}
-	template.InEach(b.labels[:n], b.labeled[:n])
-	for _, is := range b.labeled[:n] {
-		labeled += one(is)
-	}
-	return labeled
 }
