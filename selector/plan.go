@@ -65,7 +65,7 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	var b block[T]
 	for some := range slices.Chunk(objs, blockSize) {
 		b.fill(some, c.Active)
-		b.read(r.equal)
+		b.read(&r)
 		for i, obj := range b.objs[:b.n] {
 			claims.add(obj, r.judge(obj, b.controllers[i], b.labels[i], b.equal[i]), len(objs))
 		}
@@ -196,19 +196,21 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// read reads the facts of all objects in the block. The argument is rule.equal.
-func (b *block[T]) read(equal object.Labels) {
+// read reads the facts of all objects in the block.
+func (b *block[T]) read(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
-	object.LabelsOf(objs, b.labels[:])
-	equal.InEach(b.labels[:b.n], b.equal[:])
+	if r.selector != nil { // an unstructured object copies its labels each time
+		object.LabelsOf(objs, b.labels[:])
+		r.equal.InEach(b.labels[:b.n], b.equal[:])
+	}
 }
 
 // judge determines the verdict on an object. The selector is checked first, and the filter is
 // called only for objects that the selector matches (C11).
 func (r *rule) judge(obj metav1.Object, controller *metav1.OwnerReference, set map[string]string, equal bool) verdict {
 	v := r.verdictIfMatching(obj, controller)
-	if v == ignore || equal && r.matches(obj, set) {
+	if v == ignore || r.matches(obj, set, equal) {
 		return v
 	}
 	if v == own && !r.deleting && (r.keep == nil || !r.keep(obj)) {
@@ -217,9 +219,15 @@ func (r *rule) judge(obj metav1.Object, controller *metav1.OwnerReference, set m
 	return ignore
 }
 
-// matches reports whether an object matches that has the labels rule.equal.
-func (r *rule) matches(obj metav1.Object, set map[string]string) bool {
-	return (r.selector == nil || r.equal != nil || r.selector.Matches(labels.Set(set))) && (r.filter == nil || r.filter(obj))
+// matches reports whether an object meets all requirements. The argument equal is true if it has the
+// labels rule.equal.
+func (r *rule) matches(obj metav1.Object, set map[string]string, equal bool) bool {
+	switch {
+	case r.selector == nil:
+	case r.equal == nil && !r.selector.Matches(labels.Set(set)), r.equal != nil && !equal:
+		return false
+	}
+	return r.filter == nil || r.filter(obj)
 }
 
 // verdictIfMatching determines the verdict on an object, assuming that the object matches.
