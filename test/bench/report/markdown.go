@@ -37,8 +37,8 @@ var titles = map[string]string{
 func (r *results) markdown() []byte {
 	var b strings.Builder
 	b.WriteString(intro)
-	fmt.Fprintf(&b, "\nRun with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
-		r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
+	fmt.Fprintf(&b, "\nRun at %s with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
+		r.config["commit"], r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
 	b.WriteString("\n## On the two fleets\n\n" +
 		"| work | size | Kubernetes | ours | ratio | allocations | mixed: Kubernetes | ours | ratio | allocations |\n" +
 		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")

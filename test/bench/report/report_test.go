@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 
 	page := string(results.markdown())
 	assert.Contains(t, page, "2 goroutines")
-	assert.Contains(t, page, "Run with Kubernetes v1.36.3 and go")
+	assert.Contains(t, page, "Run at 0123abcd with Kubernetes v1.36.3 and go")
 	assert.Contains(t, page, ", AMD EPYC.\n")
 	for _, line := range []string{
 		"| choose a tenth of the pods | 5,000 pods | 30.0 ms ±3% | 600 µs ±2% | 50.0x | 94,000 → 14 | 20.0 ms ±3% | 500 µs ±2% | 40.0x | 72,000 → 12 |",
