@@ -236,7 +236,7 @@ explore: ## every interleaving of small fleets, in full
 .PHONY: bench
 bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md
 	@mkdir -p $(BIN)
-	cd test/bench && $(SHARED) go test -c -o $(BIN)/bench.test . && printf 'kubernetes: %s\ncommit: %s\n' $(KUBERNETES_VERSION) $$(git rev-parse --short=8 HEAD) > bench.txt
+	cd test/bench && $(SHARED) go test -c -o $(BIN)/bench.test . && commit=$$(git describe --always --dirty --abbrev=8 --exclude='*') && printf 'kubernetes: %s\ncommit: %s\n' $(KUBERNETES_VERSION) $$commit > bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
 		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
 	@cd test/bench && go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) -col /side -format csv bench.txt > bench.csv 2>/dev/null

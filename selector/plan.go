@@ -67,7 +67,7 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		b.fill(some, c.Active)
 		b.read(&r)
 		for i, obj := range b.objs[:b.n] {
-			claims.add(obj, r.judge(obj, b.controllers[i], b.labels[i], b.equal[i]), len(objs))
+			claims.add(obj, r.judge(obj, b.verdicts[i], b.labels[i], b.equal[i]), len(objs))
 		}
 	}
 	return claims, nil
@@ -175,14 +175,14 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 // between two steps. It is large enough for the processor to load several objects in parallel.
 const blockSize = 32
 
-// A block holds a few objects, with the controller reference and labels of each object, and whether
-// they include all labels that the selector requires.
+// A block holds a few objects, with the facts about each object.
 type block[T metav1.Object] struct {
 	n           int // the number of objects in the block
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
+	verdicts    [blockSize]verdict // if the objects match
 	labels      [blockSize]map[string]string
-	equal       [blockSize]bool
+	equal       [blockSize]bool // whether the labels include rule.equal; has no meaning if there is no selector
 }
 
 // fill stores the active objects of objs in the block.
@@ -200,16 +200,25 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 func (b *block[T]) read(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
-	if r.selector != nil { // an unstructured object copies its labels each time
-		object.LabelsOf(objs, b.labels[:])
-		r.equal.InEach(b.labels[:b.n], b.equal[:])
+	for i, obj := range objs {
+		b.verdicts[i] = r.verdictIfMatching(obj, b.controllers[i])
 	}
+	if r.selector == nil { // GetLabels of an unstructured object makes a copy
+		return
+	}
+	object.LabelsOf(objs, b.labels[:])
+	for i, v := range b.verdicts[:b.n] {
+		if v == ignore { // in a list of all pods of a namespace, these are most of them, and their labels decide nothing
+			b.labels[i] = nil
+		}
+	}
+	r.equal.InEach(b.labels[:b.n], b.equal[:])
 }
 
-// judge determines the verdict on an object. The selector is checked first, and the filter is
-// called only for objects that the selector matches (C11).
-func (r *rule) judge(obj metav1.Object, controller *metav1.OwnerReference, set map[string]string, equal bool) verdict {
-	v := r.verdictIfMatching(obj, controller)
+// judge determines the verdict on an object from the verdict v for an object that matches. The
+// selector is checked first, and the filter is called only for objects that the selector matches
+// (C11).
+func (r *rule) judge(obj metav1.Object, v verdict, set map[string]string, equal bool) verdict {
 	if v == ignore || r.matches(obj, set, equal) {
 		return v
 	}

@@ -29,10 +29,13 @@ func TestLabels(t *testing.T) {
 			t.Parallel()
 			list := object.ListLabels(tt.list)
 			assert.Equal(t, tt.want, list.In(set))
-			in := make([]bool, 2)
-			list.InEach([]map[string]string{set, nil}, in)
-			assert.Equal(t, []bool{tt.want, len(tt.list) == 0}, in)
+			in := []bool{false, true, true}
+			list.InEach([]map[string]string{set, nil, {"empty": ""}}, in)
+			assert.Equal(t, []bool{tt.want, len(tt.list) == 0, list.In(map[string]string{"empty": ""})}, in)
 		})
 	}
 	assert.False(t, object.ListLabels(set).In(nil))
+	in := make([]bool, 1)
+	object.Labels{{Key: "tier"}, {Key: "app", Value: "web"}}.InEach([]map[string]string{set}, in)
+	assert.False(t, in[0], "the second label does not undo the first")
 }

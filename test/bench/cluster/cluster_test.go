@@ -37,6 +37,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, time.Hour, opts.size.idle)
 	for args, message := range map[string]string{
 		"-runs=0":          "-runs=0 must be positive",
+		"-idle=-1s":        "-idle=-1s is negative",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours`,
 		"now":              `arguments that are not flags: ["now"]`,

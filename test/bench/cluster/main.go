@@ -84,7 +84,7 @@ func parse(args []string, binaries string) (options, error) {
 	opts := options{size: full, binaries: binaries}
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	fs.IntVar(&opts.runs, "runs", 3, "number of times that each side runs each scenario")
-	fs.DurationVar(&opts.size.idle, "idle", full.idle, "how long nothing happens in the scenario named life")
+	fs.DurationVar(&opts.size.idle, "idle", full.idle, "how long nothing happens in the scenario named life; divided by ten with -quick")
 	quick := fs.Bool("quick", false, "divide all sizes by ten")
 	asked := fs.String("scenarios", strings.Join(scenarioNames(), ","), "comma-separated scenarios to run, out of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "comma-separated sides to measure")
@@ -98,6 +98,9 @@ func parse(args []string, binaries string) (options, error) {
 	}
 	if opts.runs < 1 {
 		return options{}, fmt.Errorf("-runs=%d must be positive", opts.runs)
+	}
+	if opts.size.idle < 0 {
+		return options{}, fmt.Errorf("-idle=%v is negative", opts.size.idle)
 	}
 	if *quick {
 		opts.size = opts.size.tenth()
