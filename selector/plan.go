@@ -180,7 +180,7 @@ type block[T metav1.Object] struct {
 	n           int // the number of objects in the block
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
-	verdicts    [blockSize]verdict // if the objects match
+	verdicts    [blockSize]verdict // on the assumption that the objects match
 	labels      [blockSize]map[string]string
 	equal       [blockSize]bool // whether the labels include rule.equal; has no meaning if there is no selector
 }
