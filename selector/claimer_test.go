@@ -273,6 +273,18 @@ func TestClaimerAsksWhetherItMayAdopt(t *testing.T) {
 	})
 }
 
+func TestTheFilterIsNotAskedAboutObjectsOfOthers(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	c := selector.Claimer[*corev1.Pod]{Owner: webSet(), Filter: func(p *corev1.Pod) bool {
+		asked = append(asked, p.Name)
+		return true
+	}}
+	_, err := c.Plan(pods{podtest.Pod("theirs", ownedBy("uid-other")), podtest.Pod("mine", isOurs)})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"mine"}, asked)
+}
+
 func TestClaimerFilters(t *testing.T) {
 	t.Parallel()
 	is := selector.Named[*corev1.Pod]
