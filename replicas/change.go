@@ -289,9 +289,9 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 	if len(marked) == 0 || room.missing <= 0 {
 		return nil, nil
 	}
-	ranking := s.ranking(marked)
+	ranking, inFlight := s.ranking(marked), room.recalling
 	ranking.MustGo, ranking.MustStay = nil, nil
-	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !room.recalling.Has(object.ID(c)) })); err != nil {
+	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !inFlight.Has(object.ID(c)) })); err != nil {
 		return nil, err
 	}
 	// From the end: first those whose recall had no answer, then those that would be deleted last.

@@ -55,16 +55,12 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	}
 	owned := claimed[:len(claimed)-len(claims.Release)]
 	owner := object.OwnerOf(spec.Owner, spec.Kind.GroupKind())
-	ended := spec.ended(objs, func(obj T) bool {
-		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
-	})
+	ours := func(obj T) bool { return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels())) }
+	ended := spec.ended(objs, ours)
 	if err := spec.refuseRepeated(join(claimed, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
-	marked := spec.marked(objs, func(obj T) bool {
-		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
-	})
-	scale, blocked, err := spec.scaleParts(spec.assign(parts, owned, ended, marked), objs)
+	scale, blocked, err := spec.scaleParts(spec.assign(parts, owned, ended, spec.marked(objs, ours)), objs)
 	if err == nil && scale.maker != nil {
 		err = scale.maker.err
 	}

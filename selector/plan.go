@@ -65,9 +65,9 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	var b block[T]
 	for some := range slices.Chunk(objs, blockSize) {
 		b.fill(some, c.Active)
-		b.read(&r)
+		b.judge(&r)
 		for i, obj := range b.objs[:b.n] {
-			claims.add(obj, r.judge(obj, b.verdicts[i], b.labels[i], b.equal[i]), len(objs))
+			claims.add(obj, b.verdicts[i], len(objs))
 		}
 	}
 	return claims, nil
@@ -105,8 +105,8 @@ const (
 type rule struct {
 	owner        object.Owner
 	deleting     bool
-	selector     labels.Selector // nil if only the filter decides
-	equal        object.Labels   // the labels that the selector requires, or nil if the selector has other requirements
+	equal        object.Labels   // the labels that an object must have, if they are all that the selector requires
+	selector     labels.Selector // the selector if it requires anything else, and otherwise nil
 	filter, keep func(metav1.Object) bool
 }
 
@@ -149,14 +149,17 @@ func (c Claimer[T]) rule() (rule, error) {
 			return rule{}, fmt.Errorf("selector: owner %q: %w", object.Name(c.Owner), err)
 		}
 	}
-	return rule{
+	r := rule{
 		owner:    object.OwnerOf(c.Owner, c.Kind.GroupKind()),
 		deleting: c.Owner.GetDeletionTimestamp() != nil,
-		selector: c.Selector,
 		equal:    equalities(c.Selector),
 		filter:   untyped(c.Filter),
 		keep:     untyped(c.Keep),
-	}, nil
+	}
+	if r.equal == nil {
+		r.selector = c.Selector
+	}
+	return r, nil
 }
 
 // untyped returns f as a function for any object. If f is nil, the result is nil.
@@ -180,9 +183,9 @@ type block[T metav1.Object] struct {
 	n           int // the number of objects in the block
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
-	verdicts    [blockSize]verdict // on the assumption that the objects match
 	labels      [blockSize]map[string]string
-	equal       [blockSize]bool // whether the labels include rule.equal; has no meaning if there is no selector
+	equal       [blockSize]bool // whether the labels include rule.equal
+	verdicts    [blockSize]verdict
 }
 
 // fill stores the active objects of objs in the block.
@@ -196,47 +199,37 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// read reads the facts of all objects in the block.
-func (b *block[T]) read(r *rule) {
+// judge determines the verdict on each object in the block.
+func (b *block[T]) judge(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
 	for i, obj := range objs {
 		b.verdicts[i] = r.verdictIfMatching(obj, b.controllers[i])
 	}
-	if r.selector == nil { // GetLabels of an unstructured object makes a copy
-		return
+	if r.equal != nil || r.selector != nil { // GetLabels of an unstructured object makes a copy
+		object.LabelsOf(objs, b.labels[:])
 	}
-	object.LabelsOf(objs, b.labels[:])
 	for i, v := range b.verdicts[:b.n] {
 		if v == ignore { // in a list of all pods of a namespace, these are most of them, and their labels decide nothing
 			b.labels[i] = nil
 		}
 	}
 	r.equal.InEach(b.labels[:b.n], b.equal[:])
+	for i, obj := range objs {
+		switch v := &b.verdicts[i]; {
+		case *v == ignore, b.equal[i] && r.matches(obj, b.labels[i]):
+		case *v == own && !r.deleting && (r.keep == nil || !r.keep(obj)):
+			*v = release
+		default:
+			*v = ignore
+		}
+	}
 }
 
-// judge determines the verdict on an object from the verdict v for an object that matches. The
-// selector is checked first, and the filter is called only for objects that the selector matches
-// (C11).
-func (r *rule) judge(obj metav1.Object, v verdict, set map[string]string, equal bool) verdict {
-	if v == ignore || r.matches(obj, set, equal) {
-		return v
-	}
-	if v == own && !r.deleting && (r.keep == nil || !r.keep(obj)) {
-		return release
-	}
-	return ignore
-}
-
-// matches reports whether an object meets all requirements. The argument equal is true if it has the
-// labels rule.equal.
-func (r *rule) matches(obj metav1.Object, set map[string]string, equal bool) bool {
-	switch {
-	case r.selector == nil:
-	case r.equal == nil && !r.selector.Matches(labels.Set(set)), r.equal != nil && !equal:
-		return false
-	}
-	return r.filter == nil || r.filter(obj)
+// matches reports whether an object that has the labels rule.equal meets all other requirements. The filter is called
+// only for objects that the selector matches (C11).
+func (r *rule) matches(obj metav1.Object, set map[string]string) bool {
+	return (r.selector == nil || r.selector.Matches(labels.Set(set))) && (r.filter == nil || r.filter(obj))
 }
 
 // verdictIfMatching determines the verdict on an object, assuming that the object matches.

@@ -280,10 +280,11 @@ func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
 			err = p.patchStatus(ctx, fresh, set)
 		}
 	}
-	if apierrors.IsNotFound(err) && p.Owner.GetDeletionTimestamp() != nil && p.spec.Finalizer != "" {
-		return // Prepare has removed the last finalizer, and the owner with it
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err) && p.Owner.GetDeletionTimestamp() != nil && p.spec.Finalizer != "":
+		// Prepare has removed the last finalizer, and the owner with it.
+	default:
 		p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
 		p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
 	}
