@@ -103,13 +103,13 @@ func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySec
 				n.Terminating += one(pod.IsTerminating(p))
 			}
 		}
-		if len(template) > 0 {
-			object.LabelsOf(active, block.labels[:])
-			template.InEach(block.labels[:len(active)], block.labeled[:])
+		for i, p := range active {
+			block.labels[i] = p.Labels
 		}
+		template.InEach(block.labels[:len(active)], block.labeled[:])
 		for i, p := range active {
 			n.Replicas++
-			n.FullyLabeled += one(len(template) == 0 || block.labeled[i])
+			n.FullyLabeled += one(block.labeled[i])
 			if c := pod.ReadyCondition(p); isTrue(c) {
 				n.Ready++
 				n.Available += one(pod.IsReadySince(c, minReadySeconds, latest))

@@ -128,23 +128,19 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if opts.OmitTerminating {
 		return nil
 	}
+	owner := object.OwnerOf(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
+	terminating := filter(opts.Terminating, func(p *corev1.Pod) bool {
+		return pod.IsTerminating(p) && owner.Controls(p) && owner.Reaches(p)
+	})
 	n := new(int32)
-	if rs.Spec.Selector == nil {
+	if len(terminating) == 0 { // the usual case, in which a selector would take longer to parse than the whole status
 		return n
 	}
-	// The matchLabels are compared without a selector, because parsing the labels costs more than
-	// matching them.
-	matchLabels := object.ListLabels(rs.Spec.Selector.MatchLabels)
-	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
 		return n
 	}
-	owner := object.OwnerOf(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
-	for _, p := range opts.Terminating {
-		if pod.IsTerminating(p) && owner.Controls(p) && owner.Reaches(p) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
-			*n++
-		}
-	}
+	*n = int32(len(filter(terminating, func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) })))
 	return n
 }
 
