@@ -136,7 +136,7 @@ func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
-		c.each = append(c.each, &creation[C]{i: i, slot: p.hasSlots(scale.Group(i)), named: p.hasNamedSlots()})
+		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.view.wanted != nil})
 	}
 	c.send(ctx)
 	c.deleteNewStrays(ctx)

@@ -124,19 +124,6 @@ func (p *pass[O, C]) groupOf(c C) string {
 	return p.spec.GroupOf(c)
 }
 
-// hasSlots reports whether the children of a group fill slots. It is asked for each creation, so it copies no group.
-func (p *pass[O, C]) hasSlots(group string) bool {
-	if p.spec.GroupOf == nil {
-		return p.spec.Slots != nil
-	}
-	return slices.ContainsFunc(p.spec.Groups, func(g replicas.Group[C]) bool { return g.Name == group && g.Slots != nil })
-}
-
-// hasNamedSlots reports whether the slots of a group are the names of its children.
-func (p *pass[O, C]) hasNamedSlots() bool {
-	return p.spec.SlotOf == nil && (p.spec.Slots != nil || slices.ContainsFunc(p.spec.Groups, func(g replicas.Group[C]) bool { return g.Slots != nil }))
-}
-
 // rememberReadiness sets the rules NotReadySince and Available in a Spec, if the status of children is not enough.
 func (p *pass[O, C]) rememberReadiness(spec *replicas.Spec[C]) (remembers bool) {
 	minReady := time.Duration(spec.MinReadySeconds) * time.Second

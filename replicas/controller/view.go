@@ -192,14 +192,10 @@ func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool
 }
 
 // terminating returns the owner's children that are on their way out and no longer count.
-func (p *pass[O, C]) terminating() (terminating []C) {
-	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	for _, c := range p.view.children {
-		if p.isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
-			terminating = append(terminating, c)
-		}
-	}
-	return terminating
+func (p *pass[O, C]) terminating() []C {
+	return filter(p.view.children, func(c C) bool {
+		return p.isTerminating(c) && p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+	})
 }
 
 func (p *pass[O, C]) isTerminating(c C) bool {
@@ -437,9 +433,11 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return answer
 }
 
-// wantedSlots returns the names of the wanted slots that have a child or are on hold.
+// wantedSlots returns the names of the wanted slots that have a child or are on hold, or nil unless slots are the names
+// of children.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
-	if !p.hasNamedSlots() {
+	hasSlots := func(g replicas.Group[C]) bool { return g.Slots != nil }
+	if p.spec.SlotOf != nil || p.spec.Slots == nil && !slices.ContainsFunc(p.spec.Groups, hasSlots) {
 		return nil
 	}
 	wanted, known := sets.New[string](), sets.New[string]()
@@ -469,7 +467,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 
 // candidates returns the children on which the plan is based.
 func (p *pass[O, C]) candidates() []C {
-	if !p.hasNamedSlots() {
+	if p.view.wanted == nil {
 		return p.view.children
 	}
 	// A stranger has the name web-1, and no event says when that is free again. So the slot counts as empty, the creation
@@ -479,7 +477,7 @@ func (p *pass[O, C]) candidates() []C {
 
 // takenSlots returns the slots that no new child can fill: those of the candidates, and those on hold.
 func (p *pass[O, C]) takenSlots() (names []string) {
-	if !p.hasNamedSlots() {
+	if p.view.wanted == nil {
 		return nil
 	}
 	candidates, active := p.candidates(), sets.New[string]()
