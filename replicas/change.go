@@ -289,8 +289,9 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 	if len(marked) == 0 || room.missing <= 0 {
 		return nil, nil
 	}
-	ranking, inFlight := s.ranking(marked), room.recalling
+	ranking := s.ranking(marked)
 	ranking.MustGo, ranking.MustStay = nil, nil
+	inFlight := room.recalling // a function that used the room would put that of each plan on the heap
 	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !inFlight.Has(object.ID(c)) })); err != nil {
 		return nil, err
 	}

@@ -105,8 +105,8 @@ const (
 type rule struct {
 	owner        object.Owner
 	deleting     bool
-	equal        object.Labels   // the labels that an object must have, if they are all that the selector requires
-	selector     labels.Selector // the selector if it requires anything else, and otherwise nil
+	equal        object.Labels   // the labels that an object must have, if the selector is known to require nothing else
+	selector     labels.Selector // the selector if it may require anything else, and otherwise nil
 	filter, keep func(metav1.Object) bool
 }
 
@@ -184,8 +184,8 @@ type block[T metav1.Object] struct {
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
-	equal       [blockSize]bool // whether the labels include rule.equal
-	verdicts    [blockSize]verdict
+	equal       [blockSize]bool    // whether the labels include rule.equal; false for ignored objects
+	verdicts    [blockSize]verdict // first on the assumption that the objects match
 }
 
 // fill stores the active objects of objs in the block.
@@ -217,7 +217,7 @@ func (b *block[T]) judge(r *rule) {
 	r.equal.InEach(b.labels[:b.n], b.equal[:])
 	for i, obj := range objs {
 		switch v := &b.verdicts[i]; {
-		case *v == ignore, b.equal[i] && r.matches(obj, b.labels[i]):
+		case *v == ignore, b.equal[i] && r.matches(obj, b.labels[i]): // the first verdict stands
 		case *v == own && !r.deleting && (r.keep == nil || !r.keep(obj)):
 			*v = release
 		default:

@@ -129,18 +129,20 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 		return nil
 	}
 	owner := object.OwnerOf(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
-	terminating := filter(opts.Terminating, func(p *corev1.Pod) bool {
-		return pod.IsTerminating(p) && owner.Controls(p) && owner.Reaches(p)
-	})
+	var selector labels.Selector
 	n := new(int32)
-	if len(terminating) == 0 { // the usual case, in which a selector would take longer to parse than the whole status
-		return n
+	for _, p := range opts.Terminating {
+		if !pod.IsTerminating(p) || !owner.Controls(p) || !owner.Reaches(p) {
+			continue
+		}
+		if selector == nil { // usually no pod is terminating, and nothing is parsed
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(rs.Spec.Selector); err != nil {
+				return n
+			}
+		}
+		*n += one(selector.Matches(labels.Set(p.Labels)))
 	}
-	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-	if err != nil {
-		return n
-	}
-	*n = int32(len(filter(terminating, func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) })))
 	return n
 }
 

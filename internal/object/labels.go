@@ -39,7 +39,7 @@ func (l Labels) In(set map[string]string) bool {
 // processor can wait for the memory of several maps at once, and with 10,000 objects that is where most of the time goes.
 func (l Labels) InEach(sets []map[string]string, in []bool) {
 	for i, set := range sets {
-		in[i] = len(set) > 0 || len(l) == 0
+		in[i] = len(l) == 0 || len(set) > 0
 	}
 	for _, want := range l {
 		for i, set := range sets {

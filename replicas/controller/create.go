@@ -135,8 +135,12 @@ func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 // once. Later passes create and delete nothing until the cache shows the new children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
+	hasSlots := map[string]bool{}
+	for _, g := range groupsIn(p.spec) {
+		hasSlots[g.Name] = g.Slots != nil
+	}
 	for i := range scale.Create {
-		c.each = append(c.each, &creation[C]{i: i, slot: p.group(scale.Group(i)).Slots != nil, named: p.view.wanted != nil})
+		c.each = append(c.each, &creation[C]{i: i, slot: hasSlots[scale.Group(i)], named: p.view.wanted != nil})
 	}
 	c.send(ctx)
 	c.deleteNewStrays(ctx)

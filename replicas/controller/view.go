@@ -26,7 +26,7 @@ import (
 type view[C Object] struct {
 	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
-	wanted   sets.Set[string] // see wantedSlots
+	wanted   sets.Set[string] // see wantedSlots; nil if slots are not the names of children
 	seen     ledger.View[C]
 	state    viewState
 	isLive   bool // a live list of this pass has shown the children
@@ -192,10 +192,13 @@ func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool
 }
 
 // terminating returns the owner's children that are on their way out and no longer count.
-func (p *pass[O, C]) terminating() []C {
-	return filter(p.view.children, func(c C) bool {
-		return p.isTerminating(c) && p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
-	})
+func (p *pass[O, C]) terminating() (terminating []C) {
+	for _, c := range p.view.children {
+		if p.isTerminating(c) && p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
+			terminating = append(terminating, c)
+		}
+	}
+	return terminating
 }
 
 func (p *pass[O, C]) isTerminating(c C) bool {
@@ -433,11 +436,11 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return answer
 }
 
-// wantedSlots returns the names of the wanted slots that have a child or are on hold, or nil unless slots are the names
-// of children.
+// wantedSlots returns the names of the wanted slots that have a child or are on hold. It returns nil if slots are not the
+// names of children.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
-	hasSlots := func(g replicas.Group[C]) bool { return g.Slots != nil }
-	if p.spec.SlotOf != nil || p.spec.Slots == nil && !slices.ContainsFunc(p.spec.Groups, hasSlots) {
+	hasSlots := p.spec.Slots != nil || slices.ContainsFunc(p.spec.Groups, func(g replicas.Group[C]) bool { return g.Slots != nil })
+	if !hasSlots || p.spec.SlotOf != nil {
 		return nil
 	}
 	wanted, known := sets.New[string](), sets.New[string]()
