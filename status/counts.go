@@ -103,14 +103,14 @@ func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySec
 				n.Terminating += one(pod.IsTerminating(p))
 			}
 		}
-		for i, p := range active {
-			block.labels[i] = p.Labels
+		if len(template) > 0 {
+			object.LabelsOf(active, block.labels[:])
+			template.InEach(block.labels[:len(active)], block.labeled[:])
 		}
-		template.InEach(block.labels[:len(active)], block.labeled[:])
 		for i, p := range active {
 			n.Replicas++
-			n.FullyLabeled += one(block.labeled[i])
-			if c := pod.ReadyCondition(p); isTrue(c) {
+			n.FullyLabeled += one(len(template) == 0 || block.labeled[i])
+			if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
 				n.Ready++
 				n.Available += one(pod.IsReadySince(c, minReadySeconds, latest))
 			}

@@ -78,8 +78,6 @@ func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.T
 	return after, ok
 }
 
-func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
-
 func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
 	var kept []*corev1.Pod
 	for _, p := range pods {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -450,9 +449,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 		}
 	}
 	for _, c := range p.view.children {
-		if !object.IsNil(c) {
-			known.Insert(c.GetName())
-		}
+		known.Insert(c.GetName())
 	}
 	for _, g := range groupsIn(p.spec) {
 		if g.Slots == nil || g.Replicas > replicas.MaxSlots { // such a spec is refused later
