@@ -178,6 +178,7 @@ func TestTerminatingReplicas(t *testing.T) {
 		}
 	}
 	old := func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = ptr(5) }
+	spaced := map[string]string{"app": "a b"} // no legal label
 	for name, tt := range map[string]struct {
 		rs   *appsv1.ReplicaSet
 		opts status.Options
@@ -198,14 +199,11 @@ func TestTerminatingReplicas(t *testing.T) {
 		"T8 a selector's expression matches":            {replicaSet(selector(expression("In"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
 		"T8 a selector's expression does not match":     {replicaSet(selector(expression("NotIn"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
 		"T8 an invalid selector matches none":           {replicaSet(selector(expression("Invalid"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
-		"T8 a selector with an invalid label matches none": {
-			replicaSet(selector(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "a b"}})),
-			status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Labels(map[string]string{"app": "a b"}))}, ptr(0),
-		},
-		"T8 a nil selector matches none":               {replicaSet(selector(nil)), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
-		"T8 an empty selector matches all":             {replicaSet(selector(&metav1.LabelSelector{})), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
-		"T9 left out where the server drops the field": {replicaSet(), status.Options{OmitTerminating: true, Terminating: fleet(2, owned, podtest.Deleting)}, nil},
-		"T9 left out, an old value is cleared":         {replicaSet(old), status.Options{OmitTerminating: true}, nil},
+		"T8 a selector with an invalid label has none":  {replicaSet(selector(&metav1.LabelSelector{MatchLabels: spaced})), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Labels(spaced))}, ptr(0)},
+		"T8 a nil selector matches none":                {replicaSet(selector(nil)), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
+		"T8 an empty selector matches all":              {replicaSet(selector(&metav1.LabelSelector{})), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
+		"T9 left out where the server drops the field":  {replicaSet(), status.Options{OmitTerminating: true, Terminating: fleet(2, owned, podtest.Deleting)}, nil},
+		"T9 left out, an old value is cleared":          {replicaSet(old), status.Options{OmitTerminating: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
