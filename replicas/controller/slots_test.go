@@ -384,6 +384,34 @@ func vertices() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
+// With SlotOf, the end of a name is random. A stranger with such a name takes no slot, and the next pass chooses another name.
+func TestATakenNameIsNoTakenSlot(t *testing.T) {
+	t.Parallel()
+	r := rigOf(vertices(), replicaSet(2))
+	var taken string
+	r.send = func(p *corev1.Pod) {
+		r.create = func(int) error {
+			if taken == "" || p.Name == taken {
+				taken = p.Name
+				return alreadyExists(p.Name)
+			}
+			return nil
+		}
+	}
+	r.get = func(name string) (*corev1.Pod, error) {
+		stranger := podtest.Pod(name)
+		stranger.Labels = nil
+		return stranger, nil
+	}
+	pass, err := r.pass(t, 0)
+	require.ErrorContains(t, err, `"web-0-bbbbb" already exists`)
+	assert.Empty(t, gatesOf(pass.Gates, controller.NameTaken))
+	r.settle()
+	pass, err = r.pass(t, 1)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web-0-bbbbd", "web-1-bbbbf"}, names(pass.Created))
+}
+
 func TestVerticesInStories(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
