@@ -178,6 +178,26 @@ func TestRetire(t *testing.T) {
 	})
 }
 
+// A marked child of another owner, and one that no longer matches, are not taken back, although a child is missing.
+func TestOnlyTheOwnersMarksAreTakenBack(t *testing.T) {
+	t.Parallel()
+	owner, other := replicaSet(2), replicaSet(2)
+	other.UID = "uid-other"
+	relabeled := guestOf(owner, "web-c", "leave")
+	relabeled.Labels = nil
+	ours := guestOf(owner, "web-d", "leave")
+	foreign := []guest{guestOf(owner, "web-a"), guestOf(other, "web-b", "leave"), relabeled}
+	plan, err := replicas.Manage(foreign, guestsOf(owner, 2))
+	require.NoError(t, err)
+	assert.Empty(t, plan.Scale.Update)
+	assert.Equal(t, 1, plan.Scale.Create)
+	plan, err = replicas.Manage(append(foreign, ours), guestsOf(owner, 2))
+	require.NoError(t, err)
+	require.Len(t, plan.Scale.Update, 1)
+	assert.Same(t, ours, plan.Scale.Update[0].Object)
+	assert.Zero(t, plan.Scale.Create)
+}
+
 // Whatever becomes of the calls in flight, a plan with marks and recalls makes neither too many members nor too few.
 func TestRetireInRandomWorlds(t *testing.T) {
 	t.Parallel()
