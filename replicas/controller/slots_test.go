@@ -384,6 +384,29 @@ func vertices() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
+// Only a slot may be one that New alone refuses. Without slots, the next child would fail like the first.
+func TestWithoutSlotsARefusedChildEndsTheSlowStart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rig   *podRig
+		calls int
+	}{"without slots": {newRig(3), 1}, "with slots": {newSlots(3), 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls, spec := 0, tt.rig.kind.Spec
+			tt.rig.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
+				is, err := spec(rs)
+				is.New = func(string) (*corev1.Pod, error) { calls++; return nil, errors.New("no image") }
+				return is, err
+			}
+			pass, err := tt.rig.pass(t, 0)
+			require.ErrorContains(t, err, "no image")
+			assert.Empty(t, pass.Created)
+			assert.Equal(t, tt.calls, calls)
+		})
+	}
+}
+
 // With SlotOf, the end of a name is random. A stranger with such a name takes no slot, and the next pass chooses another name.
 func TestATakenNameIsNoTakenSlot(t *testing.T) {
 	t.Parallel()

@@ -29,11 +29,13 @@ import (
 func TestTheStatusOfAnOwnerThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		deleted bool
-		err     string
+		finalizer string
+		deleted   bool
+		err       string
 	}{
-		"is none":                          {deleted: true},
-		"is an error if nobody deleted it": {err: "writing status"},
+		"is none":                                  {finalizer: "example.com/pods", deleted: true},
+		"is an error if nobody deleted it":         {finalizer: "example.com/pods", err: "writing status"},
+		"is an error if the Spec has no finalizer": {deleted: true, err: "writing status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +43,7 @@ func TestTheStatusOfAnOwnerThatIsGone(t *testing.T) {
 			spec := r.kind.Spec
 			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOfPods, error) {
 				is, err := spec(rs)
-				is.Finalizer = "example.com/pods"
+				is.Finalizer = tt.finalizer
 				return is, err
 			}
 			if tt.deleted {
