@@ -291,7 +291,7 @@ func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err e
 	}
 	ranking := s.ranking(marked)
 	ranking.MustGo, ranking.MustStay = nil, nil
-	inFlight := room.recalling // a function that used the room would put that of each plan on the heap
+	inFlight := room.recalling // if the function below captured room, each plan would allocate it
 	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !inFlight.Has(object.ID(c)) })); err != nil {
 		return nil, err
 	}

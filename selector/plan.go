@@ -184,7 +184,7 @@ type block[T metav1.Object] struct {
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
-	equal       [blockSize]bool    // whether the labels include rule.equal; false for ignored objects
+	equal       [blockSize]bool    // whether the labels include rule.equal; has no meaning for ignored objects
 	verdicts    [blockSize]verdict // first on the assumption that the objects match
 }
 

@@ -135,7 +135,7 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 		if !pod.IsTerminating(p) || !owner.Controls(p) || !owner.Reaches(p) {
 			continue
 		}
-		if selector == nil { // usually no pod is terminating, and nothing is parsed
+		if selector == nil { // usually no pod is terminating, so nothing is parsed
 			var err error
 			if selector, err = metav1.LabelSelectorAsSelector(rs.Spec.Selector); err != nil {
 				return n
