@@ -184,6 +184,26 @@ func TestPaceOfAServerThatSlowsDown(t *testing.T) {
 	})
 }
 
+// A Pace lets so many calls wait in a busy server that each takes about 100 ms longer than usual, and neither
+// many more nor many fewer.
+func TestPaceKeepsTheServerBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &apiServer{atOnce: 4, queue: 1000, takes: 10 * time.Millisecond}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		pace := transport.NewPace(0, 0)
+		running := load(ctx, pace, server, 1, 500, podsPath)
+		time.Sleep(5 * time.Second)
+		for ctx.Err() == nil {
+			window, _ := pace.State()
+			assert.InDelta(t, 42, window, 20, "48 calls of 10 ms, four at once, take 120 ms")
+			time.Sleep(100 * time.Millisecond)
+		}
+		running.Wait()
+	})
+}
+
 // If a webhook delays the calls of one owner for a long time, another owner can still make two calls at the same
 // time.
 func TestPaceWithAWebhookThatHangs(t *testing.T) {
@@ -273,7 +293,7 @@ func TestPaceIsFair(t *testing.T) {
 				few++
 			}
 		}
-		assert.Greater(t, few, 100, "of its calls, one after the other, in nine seconds")
+		assert.Greater(t, few, 70, "of its calls, one after the other, in nine seconds")
 		many.Wait()
 	})
 }
