@@ -28,9 +28,9 @@ const (
 	near       = 0.9
 	growsEvery = time.Second
 	// A call is slow if it takes longer than slower*usual + slowerBy. The window shrinks only if more than three
-	// quarters of the calls are slow, because a slow webhook may delay some of them. A busy server may delay the
-	// calls of other clients by slowerBy too. But with 10 ms instead, a server with two cores gets so few calls at
-	// once that 1,000 pods take 1.3 times as long.
+	// quarters of the calls are slow, because a slow webhook may delay some of them. While the server is busy, the
+	// calls of other clients take up to about that long too. That is the price of a larger slowerBy. With 10 ms, a
+	// server with two cores gets so few calls at once that it stores 1,000 pods in 1.3 times the time of 100 ms.
 	slower, slowerBy = 2, 100 * time.Millisecond
 	// usualFor is the length of a measuring period. The usual duration of a call is the shortest one in the
 	// current and the previous period.
@@ -71,7 +71,7 @@ type Pace struct {
 	underWay int
 	of       map[types.NamespacedName]int // the number of calls under way for each owner
 	full     bool                         // whether a call has waited or has found a full window since the counts began
-	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
+	growing  bool                         // whether the window grows by one with each answer that is not slow, until the window is halved
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
@@ -273,6 +273,7 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	if err == nil && isOverload(resp) {
 		p.hold(now, resp.Header.Get("Retry-After"))
 	}
+	isSlow := false
 	switch {
 	case !sent.After(p.changed), isLocal(err):
 		// Of forty calls at once, one is refused and halves the window. The other refusals are of the same
@@ -295,11 +296,11 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 			p.usual[kind] = &usual{}
 		}
 		p.good++
-		if p.usual[kind].isExceeded(now, now.Sub(sent)) {
+		if isSlow = p.usual[kind].isExceeded(now, now.Sub(sent)); isSlow {
 			p.slow++
 		}
 	}
-	if p.growing && p.full {
+	if p.growing && p.full && !isSlow {
 		p.window++
 	}
 	if p.answers--; p.answers > 0 {

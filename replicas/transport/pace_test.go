@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,8 +185,8 @@ func TestPaceOfAServerThatSlowsDown(t *testing.T) {
 	})
 }
 
-// A Pace lets so many calls wait in a busy server that each takes about 100 ms longer than usual, and neither
-// many more nor many fewer.
+// While a server is busy, the window swings between the size at which most calls are slow, and half of it. At the
+// start it does not grow far beyond this size.
 func TestPaceKeepsTheServerBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,14 +195,42 @@ func TestPaceKeepsTheServerBusy(t *testing.T) {
 		defer cancel()
 		pace := transport.NewPace(0, 0)
 		running := load(ctx, pace, server, 1, 500, podsPath)
-		time.Sleep(5 * time.Second)
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			window, _ := pace.State()
+			assert.Less(t, window, 140)
+		}
 		for ctx.Err() == nil {
 			window, _ := pace.State()
-			assert.InDelta(t, 42, window, 20, "48 calls of 10 ms, four at once, take 120 ms")
+			assert.InDelta(t, 40, window, 20, "a call is slow after 120 ms; four at once, 10 ms each, answer 48 calls in this time")
 			time.Sleep(100 * time.Millisecond)
 		}
 		running.Wait()
 	})
+}
+
+// If a webhook delays some of the calls, the window keeps its size. If it delays nearly all, the window shrinks,
+// because the Pace cannot know that the server itself has time.
+func TestPaceWithAWebhookThatDelaysSomeCalls(t *testing.T) {
+	t.Parallel()
+	for percent, window := range map[int]int{50: 500, 95: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int64
+			server := &apiServer{takes: 20 * time.Millisecond, slow: func(*http.Request) time.Duration {
+				if int(calls.Add(1)*37%100) < percent {
+					return 150 * time.Millisecond
+				}
+				return 0
+			}}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			pace := transport.NewPace(0, 0)
+			running := load(ctx, pace, server, 5, 120, podsPath)
+			running.Wait()
+			got, _ := pace.State()
+			assert.InDelta(t, window, got, float64(window)/2, "%d %% of the calls", percent)
+		})
+	}
 }
 
 // If a webhook delays the calls of one owner for a long time, another owner can still make two calls at the same
@@ -254,8 +283,11 @@ func TestPaceWithOneCallThatHangsAfterAnOverload(t *testing.T) {
 					}
 					return &http.Response{StatusCode: answer.code, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody}, nil
 				}
-				for window, _ := pace.State(); window != 1; window, _ = pace.State() {
+				for _, half := range []int{5, 2, 1} {
+					time.Sleep(time.Millisecond) // a call that was sent before the last overload does not count
 					send("web", overloaded)
+					window, _ := pace.State()
+					require.Equal(t, half, window)
 				}
 				var hanging sync.WaitGroup
 				hanging.Go(func() {
