@@ -29,8 +29,8 @@ const (
 	growsEvery = time.Second
 	// A call is slow if it takes longer than slower*usual + slowerBy. The window shrinks only if more than three
 	// quarters of the calls are slow, because a slow webhook may delay some of them. While the server is busy, the
-	// calls of other clients take up to about that long too. That is the price of a larger slowerBy. With 10 ms, a
-	// server with two cores gets so few calls at once that it stores 1,000 pods in 1.3 times the time of 100 ms.
+	// calls of other clients take up to about that long too. But with 10 ms instead of 100 ms, a server with two
+	// cores gets so few calls at once that 1,000 creations take 1.3 times as long.
 	slower, slowerBy = 2, 100 * time.Millisecond
 	// usualFor is the length of a measuring period. The usual duration of a call is the shortest one in the
 	// current and the previous period.
@@ -300,6 +300,8 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 			p.slow++
 		}
 	}
+	// A new Pace sends 1,000 calls to a server that handles two at once. Its slow answers would widen the window
+	// far beyond what the server can answer in time, before the first count ends and halves it.
 	if p.growing && p.full && !isSlow {
 		p.window++
 	}
